@@ -18,5 +18,6 @@ bench_run bench_pipeline;
 bench_run bench_plan;
 bench_run bench_siege;
 bench_run bench_sockets;
+bench_run bench_ts;
 
 #endif

@@ -47,7 +47,14 @@ enum order { ORDER_MEMORY, ORDER_RANDOM, ORDER_COUNT };
 static const char *const order_names[] = {"memory", "random"};
 enum { RESULT_COUNT = (int)SIZE_COUNT * (int)ORDER_COUNT };
 
-enum contender { WORKER, BARE, EVP, CONTENDER_COUNT };
+enum contender { WORKER, BARE, EVP, DECRYPTION, CONTENDER_COUNT };
+
+/* The streams of a worker: some that encrypt, or as many that decrypt. */
+struct crowd {
+    uint8_t *streams; /* options->streams blocks of stream_bytes */
+    struct cpu_packet *packets;
+    struct cpu_packet **pushed; /* in the order in which all contenders take them */
+};
 
 struct options {
     const struct cpu_engine_ops *ops; /* of the worker */
@@ -63,10 +70,8 @@ struct bench {
     uint32_t *order; /* the order in which all contenders take the streams */
     uint8_t *data;
     size_t stride_bytes;
-    uint8_t *streams; /* options->streams blocks of stream_bytes */
     size_t stream_bytes;
-    struct cpu_packet *packets;
-    struct cpu_packet **pushed;
+    struct crowd crowds[2]; /* by direction */
     struct cpu_scheduler *scheduler;
     struct cpu_engine *engine; /* expands keys */
     IMB_MGR *manager;
@@ -82,11 +87,17 @@ struct result {
     enum order order;
     double gb_per_s[CONTENDER_COUNT];
     double worker_to_bare[3], worker_to_evp[3]; /* lower quartile, median, upper quartile */
+    double decryption_to_worker[3];
 };
+
+static struct cpu_stream *stream_in(const struct bench *bench, const struct crowd *crowd, uint32_t i)
+{
+    return (struct cpu_stream *)(crowd->streams + i * bench->stream_bytes);
+}
 
 static struct cpu_stream *stream_at(const struct bench *bench, uint32_t i)
 {
-    return (struct cpu_stream *)(bench->streams + i * bench->stream_bytes);
+    return stream_in(bench, &bench->crowds[CORE_DIRECTION_ENCRYPT], i);
 }
 
 static core_ns clock_now(void *argument)
@@ -101,10 +112,11 @@ static core_ns clock_now(void *argument)
 static void packets_prepare(struct bench *bench)
 {
     core_ns now_ns = core_time_now_ns();
-    for (uint32_t i = 0; i < bench->options->streams; i++) {
-        bench->packets[i].bytes = bench->bytes;
-        bench->packets[i].done_bytes = 0;
-        bench->packets[i].release_ns = now_ns;
+    for (uint32_t i = 0; i < 2 * bench->options->streams; i++) {
+        struct cpu_packet *packet = &bench->crowds[i % 2].packets[i / 2];
+        packet->bytes = bench->bytes;
+        packet->done_bytes = 0;
+        packet->release_ns = now_ns;
     }
 }
 
@@ -122,17 +134,27 @@ static uint32_t worker_empty(struct bench *bench)
     return done;
 }
 
-static bool worker_round(struct bench *bench)
+static bool crowd_round(struct bench *bench, const struct crowd *crowd)
 {
     uint32_t streams = bench->options->streams;
     uint32_t backlog = bench->options->backlog;
     uint32_t done = 0;
     for (uint32_t start = 0; start < streams; start += backlog) {
         uint32_t count = streams - start < backlog ? streams - start : backlog;
-        cpu_scheduler_push(bench->scheduler, bench->pushed + start, count, core_time_now_ns());
+        cpu_scheduler_push(bench->scheduler, crowd->pushed + start, count, core_time_now_ns());
         done += worker_empty(bench);
     }
     return done == streams;
+}
+
+static bool worker_round(struct bench *bench)
+{
+    return crowd_round(bench, &bench->crowds[CORE_DIRECTION_ENCRYPT]);
+}
+
+static bool decryption_round(struct bench *bench)
+{
+    return crowd_round(bench, &bench->crowds[CORE_DIRECTION_DECRYPT]);
 }
 
 static bool bare_burst(struct bench *bench, const uint32_t *order, uint32_t count)
@@ -177,7 +199,8 @@ static bool evp_round(struct bench *bench)
     return good;
 }
 
-static bool (*const rounds[CONTENDER_COUNT])(struct bench *) = {worker_round, bare_round, evp_round};
+static bool (*const rounds[CONTENDER_COUNT])(struct bench *) = {worker_round, bare_round, evp_round,
+                                                                decryption_round};
 
 /* Nanoseconds of one round on this thread's CPU clock, which leaves out what other programs took of the core;
  * NaN on failure. */
@@ -205,15 +228,18 @@ static void key_of(uint32_t stream, uint8_t key[16])
 static bool streams_open(struct bench *bench)
 {
     static const uint8_t iv[CORE_BLOCK_BYTES];
-    const struct cpu_stream_options options = {.cipher = CORE_CIPHER_AES_128_CBC,
-                                               .piece_bytes = WORKER_PIECE_BYTES,
-                                               .piece_deadline_ns = DEADLINE_FIRST_NS};
+    struct cpu_stream_options options = {.cipher = CORE_CIPHER_AES_128_CBC,
+                                         .piece_bytes = WORKER_PIECE_BYTES,
+                                         .piece_deadline_ns = DEADLINE_FIRST_NS};
     for (uint32_t i = 0; i < bench->options->streams; i++) {
         uint8_t key[16];
         key_of(i, key);
-        struct cpu_stream *stream = stream_at(bench, i);
-        if (cpu_stream_init(stream, bench->options->ops, bench->engine, &options, key, iv) != CORE_OK)
-            return false;
+        for (int direction = 0; direction < 2; direction++) {
+            struct cpu_stream *stream = stream_in(bench, &bench->crowds[direction], i);
+            options.direction = (enum core_direction)direction;
+            if (cpu_stream_init(stream, bench->options->ops, bench->engine, &options, key, iv) != CORE_OK)
+                return false;
+        }
         bench->contexts[i] = EVP_CIPHER_CTX_new();
         if (bench->contexts[i] == NULL ||
             EVP_EncryptInit_ex2(bench->contexts[i], bench->cipher, key, iv, NULL) != 1)
@@ -229,17 +255,22 @@ static bool bench_open(struct bench *bench, const struct options *options, struc
     *bench = (struct bench){.options = options, .stream_bytes = cpu_stream_bytes(options->ops, 1)};
     bench->order = calloc(count, sizeof *bench->order);
     bench->data = aligned_alloc(64, (size_t)count * (longest + STAGGER_BYTES));
-    bench->streams = aligned_alloc(64, count * bench->stream_bytes);
-    bench->packets = calloc(count, sizeof *bench->packets);
-    bench->pushed = calloc(count, sizeof(struct cpu_packet *));
+    bool crowds = true;
+    for (int direction = 0; direction < 2; direction++) {
+        struct crowd *crowd = &bench->crowds[direction];
+        *crowd = (struct crowd){.streams = aligned_alloc(64, count * bench->stream_bytes),
+                                .packets = calloc(count, sizeof *crowd->packets),
+                                .pushed = calloc(count, sizeof(struct cpu_packet *))};
+        crowds &= crowd->streams != NULL && crowd->packets != NULL && crowd->pushed != NULL;
+    }
     bench->jobs = calloc(CPU_BURST_MAX, sizeof *bench->jobs);
     bench->contexts = calloc(count, sizeof(EVP_CIPHER_CTX *));
     bench->cipher = EVP_CIPHER_fetch(NULL, "AES-128-CBC", NULL);
     bench->manager = alloc_mb_mgr(0);
     struct cpu_scheduler_options scheduler = {
         .ops = options->ops, .burst_pieces = WORKER_BURST, .far_capacity = count};
-    if (bench->order == NULL || bench->data == NULL || bench->streams == NULL || bench->packets == NULL ||
-        bench->pushed == NULL || bench->jobs == NULL || bench->contexts == NULL || bench->manager == NULL) {
+    if (!crowds || bench->order == NULL || bench->data == NULL || bench->jobs == NULL ||
+        bench->contexts == NULL || bench->manager == NULL) {
         (void)core_error_set(error, CORE_NO_MEMORY, "no memory for %u streams: try fewer", count);
         return false;
     }
@@ -266,9 +297,11 @@ static void bench_close(struct bench *bench)
     free_mb_mgr(bench->manager);
     free(bench->contexts);
     free(bench->jobs);
-    free(bench->pushed);
-    free(bench->packets);
-    free(bench->streams);
+    for (int direction = 0; direction < 2; direction++) {
+        free(bench->crowds[direction].pushed);
+        free(bench->crowds[direction].packets);
+        free(bench->crowds[direction].streams);
+    }
     free(bench->data);
     free(bench->order);
 }
@@ -290,12 +323,13 @@ static void bench_arrange(struct bench *bench, uint32_t packet_bytes, enum order
     }
     assert(count > 0);
     core_ns step_ns = (DEADLINE_LAST_NS - DEADLINE_FIRST_NS) / count;
-    for (uint32_t i = 0; i < count; i++) {
-        struct cpu_stream *stream = stream_at(bench, bench->order[i]);
-        stream->piece_deadline_ns = DEADLINE_FIRST_NS + i * step_ns;
-        bench->packets[i] =
-            (struct cpu_packet){.stream = stream_at(bench, i), .data = bench->data + i * bench->stride_bytes};
-        bench->pushed[i] = &bench->packets[bench->order[i]];
+    for (uint32_t i = 0; i < 2 * count; i++) {
+        const struct crowd *crowd = &bench->crowds[i % 2];
+        const uint32_t at = i / 2;
+        stream_in(bench, crowd, bench->order[at])->piece_deadline_ns = DEADLINE_FIRST_NS + at * step_ns;
+        crowd->packets[at] = (struct cpu_packet){.stream = stream_in(bench, crowd, at),
+                                                 .data = bench->data + at * bench->stride_bytes};
+        crowd->pushed[at] = &crowd->packets[bench->order[at]];
     }
 }
 
@@ -326,9 +360,10 @@ static void quartiles(struct bench_samples *samples, double result[3])
 static bool bench_measure(struct bench *bench, uint32_t packet_bytes, enum order order, double seconds,
                           struct result *result)
 {
-    struct bench_samples times[CONTENDER_COUNT] = {0}, to_bare = {0}, to_evp = {0};
+    struct bench_samples times[CONTENDER_COUNT] = {0}, to_bare = {0}, to_evp = {0}, back = {0};
     bool good = bench_samples_init(&to_bare, ROUNDS_MAX) == CORE_OK &&
-                bench_samples_init(&to_evp, ROUNDS_MAX) == CORE_OK;
+                bench_samples_init(&to_evp, ROUNDS_MAX) == CORE_OK &&
+                bench_samples_init(&back, ROUNDS_MAX) == CORE_OK;
     for (int i = 0; i < CONTENDER_COUNT; i++)
         good &= bench_samples_init(&times[i], ROUNDS_MAX) == CORE_OK;
     bench_arrange(bench, packet_bytes, order);
@@ -348,16 +383,19 @@ static bool bench_measure(struct bench *bench, uint32_t packet_bytes, enum order
             break;
         bench_samples_add(&to_bare, ns[BARE] / ns[WORKER]);
         bench_samples_add(&to_evp, ns[EVP] / ns[WORKER]);
+        bench_samples_add(&back, ns[WORKER] / ns[DECRYPTION]);
     }
     *result = (struct result){
         .packet_bytes = packet_bytes, .bare_burst = bench->bare_burst, .rounds = round, .order = order};
     quartiles(&to_bare, result->worker_to_bare);
     quartiles(&to_evp, result->worker_to_evp);
+    quartiles(&back, result->decryption_to_worker);
     for (int i = 0; i < CONTENDER_COUNT; i++) {
         double total_bytes = (double)bench->bytes * bench->options->streams;
         result->gb_per_s[i] = total_bytes / bench_samples_percentile(&times[i], 50);
         bench_samples_free(&times[i]);
     }
+    bench_samples_free(&back);
     bench_samples_free(&to_evp);
     bench_samples_free(&to_bare);
     return good;
@@ -371,17 +409,19 @@ static void print_header(const struct options *options)
            "ratios\n"
            "inside a round: median, and the quartiles in brackets. Worker: engine %s, bursts of %d.\n\n",
            options->streams, options->ops->name, WORKER_BURST);
-    printf("%7s %-7s %7s %7s %7s   %-19s %-19s %s\n", "packet", "order", "worker", "bare", "evp",
-           "worker/bare", "worker/evp", "rounds, bare burst");
+    printf("%7s %-7s %7s %7s %7s   %-19s %-19s %-19s %s\n", "packet", "order", "worker", "bare", "evp",
+           "worker/bare", "worker/evp", "decryption/worker", "rounds, bare burst");
 }
 
 static void print_result(const struct result *result)
 {
-    printf("%7u %-7s %7.2f %7.2f %7.2f   %5.2f (%.2f-%.2f)   %5.2f (%.2f-%.2f)   %u, %u\n",
-           result->packet_bytes, order_names[result->order], result->gb_per_s[WORKER], result->gb_per_s[BARE],
-           result->gb_per_s[EVP], result->worker_to_bare[1], result->worker_to_bare[0],
-           result->worker_to_bare[2], result->worker_to_evp[1], result->worker_to_evp[0],
-           result->worker_to_evp[2], result->rounds, result->bare_burst);
+    printf(
+        "%7u %-7s %7.2f %7.2f %7.2f   %5.2f (%.2f-%.2f)   %5.2f (%.2f-%.2f)   %5.2f (%.2f-%.2f)   %u, %u\n",
+        result->packet_bytes, order_names[result->order], result->gb_per_s[WORKER], result->gb_per_s[BARE],
+        result->gb_per_s[EVP], result->worker_to_bare[1], result->worker_to_bare[0],
+        result->worker_to_bare[2], result->worker_to_evp[1], result->worker_to_evp[0],
+        result->worker_to_evp[2], result->decryption_to_worker[1], result->decryption_to_worker[0],
+        result->decryption_to_worker[2], result->rounds, result->bare_burst);
     fflush(stdout);
 }
 
@@ -393,11 +433,12 @@ static json_t *ratio_json(const double quartile[3])
 
 static json_t *result_json(const struct result *result)
 {
-    return json_pack("{s:I,s:s,s:f,s:f,s:f,s:o,s:o,s:I,s:I}", "packet_bytes",
+    return json_pack("{s:I,s:s,s:f,s:f,s:f,s:o,s:o,s:o,s:I,s:I}", "packet_bytes",
                      (json_int_t)result->packet_bytes, "order", order_names[result->order], "worker_gb_per_s",
                      result->gb_per_s[WORKER], "bare_gb_per_s", result->gb_per_s[BARE], "evp_gb_per_s",
                      result->gb_per_s[EVP], "worker_to_bare", ratio_json(result->worker_to_bare),
-                     "worker_to_evp", ratio_json(result->worker_to_evp), "rounds", (json_int_t)result->rounds,
+                     "worker_to_evp", ratio_json(result->worker_to_evp), "decryption_to_worker",
+                     ratio_json(result->decryption_to_worker), "rounds", (json_int_t)result->rounds,
                      "bare_burst_pieces", (json_int_t)result->bare_burst);
 }
 

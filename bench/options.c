@@ -13,25 +13,25 @@ double bench_option_seconds(const struct argp_state *state, const char *name, co
            1e9;
 }
 
-/* The millraced that was built or installed with this program; if there is none "millraced", by PATH. */
-static const char *program_beside(char *path, size_t size)
+const char *bench_program_beside(const char *const *places, size_t count, char *path, size_t size)
 {
-    static const char *const places[] = {"../server/millraced", "millraced", "../sbin/millraced"};
     char self[512];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
 
-    for (size_t i = 0; length > 0 && i < sizeof places / sizeof places[0]; i++) {
+    for (size_t i = 0; length > 0 && i < count; i++) {
         self[length] = '\0';
         *(strrchr(self, '/') + 1) = '\0';
         if ((size_t)snprintf(path, size, "%s%s", self, places[i]) < size && access(path, X_OK) == 0)
             return path;
     }
-    snprintf(path, size, "millraced");
+    const char *slash = strrchr(places[0], '/');
+    snprintf(path, size, "%s", slash ? slash + 1 : places[0]);
     return path;
 }
 
 static error_t parse_server(int key, char *argument, struct argp_state *state)
 {
+    static const char *const places[] = {"../server/millraced", "millraced", "../sbin/millraced"};
     static char found[640];
     struct bench_options_server *options = state->input;
 
@@ -47,7 +47,8 @@ static error_t parse_server(int key, char *argument, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         if (options->program == NULL)
-            options->program = program_beside(found, sizeof found);
+            options->program =
+                bench_program_beside(places, sizeof places / sizeof places[0], found, sizeof found);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

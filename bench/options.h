@@ -11,6 +11,10 @@
 double bench_option_seconds(const struct argp_state *state, const char *name, const char *text,
                             double minimum_s, double maximum_s);
 
+/* The first of the places, relative to this program's folder, where there is a program; if there is none, its name, as
+ * the first place has it, for PATH to be searched. Returns path. */
+const char *bench_program_beside(const char *const *places, size_t count, char *path, size_t size);
+
 /* What the subcommands that start a server of their own are all asked. Their option parsers have
  * bench_options_server as children, the first of which takes this as its input. */
 struct bench_options_server {

@@ -5,6 +5,7 @@
 static const struct core_options_command commands[] = {
     {"encrypt", command_encrypt, "send a file or standard input as one stream, write what comes back"},
     {"hls", command_hls, "encrypt live HLS as it comes out of a packager"},
+    {"ts", command_ts, "scramble MPEG transport streams between UDP or RTP sockets"},
     {"query", command_query, "ask whether a stream would be admitted, and what would be"},
     {"status", command_status, "show the server's figures, its threads and its streams"},
     {"ping", command_ping, "measure the way to the server and back"},

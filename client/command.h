@@ -27,6 +27,7 @@ enum command_exit {
 /* Subcommands: argv[0] is "millrace <name>". */
 int command_encrypt(int argc, char **argv);
 int command_hls(int argc, char **argv);
+int command_ts(int argc, char **argv);
 int command_query(int argc, char **argv);
 int command_status(int argc, char **argv);
 int command_ping(int argc, char **argv);

@@ -21,8 +21,7 @@ struct cpu_engine {
     IMB_MGR *manager;
     size_t manager_bytes;
     uint32_t lanes;
-    IMB_JOB jobs[CPU_BURST_MAX];                     /* what never changes is set once, in jobs_prepare */
-    uint8_t chains[CPU_BURST_MAX][CORE_BLOCK_BYTES]; /* of a burst that decrypts: those coming out */
+    IMB_JOB jobs[CPU_BURST_MAX]; /* what never changes is set once, in jobs_prepare */
 };
 
 static const IMB_KEY_SIZE_BYTES key_sizes[] = {[CORE_CIPHER_AES_128_CBC] = IMB_KEY_128_BYTES,
@@ -135,7 +134,7 @@ static void jobs_set(struct cpu_engine *engine, struct cpu_piece *pieces, uint32
         job->dst = pieces[i].target;
         job->msg_len_to_cipher_in_bytes = pieces[i].bytes;
         job->iv = pieces[i].chain;
-        job->enc_keys = job->dec_keys = pieces[i].key;
+        job->enc_keys = pieces[i].key;
         job->status = IMB_STATUS_BEING_PROCESSED;
     }
 }
@@ -167,19 +166,68 @@ static core_status ipsec_encrypt(struct cpu_engine *engine, enum core_cipher cip
     return CORE_OK;
 }
 
-/* In place, what the next piece chains from is gone when a piece is done. */
+/* The library decrypts one piece after the other, faster than memory brings them: so what comes so many bytes later is
+ * asked for, across pieces. */
+#define AHEAD_BYTES 4096
+#define STEP_BYTES  1024
+
+struct ahead {
+    const struct cpu_piece *piece, *end;
+    uint32_t offset; /* in it */
+};
+
+static void ahead_move(struct ahead *ahead, uint32_t bytes)
+{
+    while (bytes > 0 && ahead->piece < ahead->end) {
+        const uint32_t left = ahead->piece->bytes - ahead->offset, taken = bytes < left ? bytes : left;
+        for (uint32_t at = 0; at < taken; at += LINE_BYTES)
+            __builtin_prefetch(ahead->piece->source + ahead->offset + at, 1);
+        ahead->offset += taken;
+        bytes -= taken;
+        if (ahead->offset < ahead->piece->bytes)
+            continue;
+        ahead->offset = 0;
+        if (++ahead->piece < ahead->end)
+            for (uint32_t at = 0; at < AES_128_SCHEDULE_BYTES; at += LINE_BYTES)
+                __builtin_prefetch((const uint8_t *)ahead->piece->key + at);
+    }
+}
+
+/* In place, what the next step chains from is gone when a step is done. */
+static core_status decrypt_piece(struct cpu_engine *engine, enum core_cipher cipher, struct cpu_piece *piece,
+                                 struct ahead *ahead)
+{
+    IMB_JOB *job = &engine->jobs[0];
+    uint8_t chain[CORE_BLOCK_BYTES];
+
+    job->dec_keys = piece->key;
+    job->iv = piece->chain;
+    for (uint32_t done = 0; done < piece->bytes; done += STEP_BYTES) {
+        const uint32_t left = piece->bytes - done, bytes = left < STEP_BYTES ? left : STEP_BYTES;
+        job->src = piece->source + done;
+        job->dst = piece->target + done;
+        job->msg_len_to_cipher_in_bytes = bytes;
+        job->status = IMB_STATUS_BEING_PROCESSED;
+        ahead_move(ahead, bytes);
+        memcpy(chain, job->src + bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
+        const core_status status = jobs_run(engine, cipher, IMB_DIR_DECRYPT, 1);
+        if (status != CORE_OK)
+            return status;
+        memcpy(piece->chain, chain, CORE_BLOCK_BYTES);
+    }
+    return CORE_OK;
+}
+
 static core_status ipsec_decrypt(struct cpu_engine *engine, enum core_cipher cipher, struct cpu_piece *pieces,
                                  uint32_t count)
 {
-    jobs_set(engine, pieces, count);
-    for (uint32_t i = 0; i < count; i++)
-        memcpy(engine->chains[i], pieces[i].source + pieces[i].bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
-    const core_status status = jobs_run(engine, cipher, IMB_DIR_DECRYPT, count);
-    if (status != CORE_OK)
-        return status;
-    for (uint32_t i = 0; i < count; i++)
-        memcpy(pieces[i].chain, engine->chains[i], CORE_BLOCK_BYTES);
-    return CORE_OK;
+    struct ahead ahead = {.piece = pieces, .end = pieces + count};
+    core_status status = CORE_OK;
+
+    ahead_move(&ahead, AHEAD_BYTES);
+    for (uint32_t i = 0; status == CORE_OK && i < count; i++)
+        status = decrypt_piece(engine, cipher, &pieces[i], &ahead);
+    return status;
 }
 
 const struct cpu_engine_ops cpu_engine_ipsec_mb = {

@@ -666,6 +666,7 @@ core_status server_io_create(struct server_io **io, struct server *server, uint3
     fresh->mailbox.descriptor = -1;
     init_watches(fresh);
     fresh->read_buffer = malloc(SERVER_READ_BYTES);
+    fresh->streams.scratch = malloc(server->config->limits.packet_bytes + CORE_BLOCK_BYTES);
     fresh->submissions = calloc(server->worker_count + 1, sizeof *fresh->submissions);
     core_status status = server_mailbox_init(&fresh->mailbox, error);
     if (status == CORE_OK)
@@ -674,8 +675,9 @@ core_status server_io_create(struct server_io **io, struct server *server, uint3
         status = server->engine->open(&fresh->streams.engine, error);
     if (status == CORE_OK)
         status = server_ivs_init(&fresh->ivs, error);
-    if (status == CORE_OK && (fresh->read_buffer == NULL || fresh->submissions == NULL ||
-                              server_eligible_queue_reserve(&fresh->waiting, 64) != CORE_OK))
+    if (status == CORE_OK &&
+        (fresh->read_buffer == NULL || fresh->streams.scratch == NULL || fresh->submissions == NULL ||
+         server_eligible_queue_reserve(&fresh->waiting, 64) != CORE_OK))
         status = core_error_set(error, CORE_NO_MEMORY, "no memory for an I/O thread");
     if (status != CORE_OK) {
         server_io_destroy(fresh);
@@ -749,6 +751,7 @@ void server_io_destroy(struct server_io *io)
     server_gpu_ports_destroy(&io->streams);
     server_stats_free(&io->stats);
     free(io->read_buffer);
+    free(io->streams.scratch);
     free(io->submissions);
     free(io);
 }

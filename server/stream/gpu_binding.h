@@ -77,7 +77,7 @@ struct server_gpu_port {
 /* The times of the batch that was noticed at noticed_ns; NULL: it is no longer among the last ones. */
 const struct server_gpu_times *server_gpu_port_times(const struct server_gpu_port *port, core_ns noticed_ns);
 
-/* Creates a port to each of the server's GPUs, and the thread's scratch. Before the thread runs. */
+/* Creates a port to each of the server's GPUs. Before the thread runs. */
 CORE_CHECKED core_status server_gpu_ports_create(struct server_stream_io *io);
 void server_gpu_ports_destroy(struct server_stream_io *io);
 

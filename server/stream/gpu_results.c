@@ -282,9 +282,6 @@ void server_gpu_let_go(struct server_stream_io *io)
 core_status server_gpu_ports_create(struct server_stream_io *io)
 {
     const struct server *server = io->server;
-    io->scratch = malloc(server->config->limits.packet_bytes + CORE_BLOCK_BYTES);
-    if (io->scratch == NULL)
-        return CORE_NO_MEMORY;
     if (server->gpu_count == 0)
         return CORE_OK;
     io->ports = calloc(server->gpu_count, sizeof *io->ports);
@@ -298,5 +295,4 @@ core_status server_gpu_ports_create(struct server_stream_io *io)
 void server_gpu_ports_destroy(struct server_stream_io *io)
 {
     free(io->ports);
-    free(io->scratch);
 }

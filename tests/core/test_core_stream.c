@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "core/stream.h"
+#include "core/transport_stream.h"
 
 #include <string.h>
 
@@ -187,6 +188,85 @@ static void patterns_encrypt_some_blocks(void **state)
             }
 }
 
+static void check_refused(const struct core_stream_spec *spec, const char *text)
+{
+    struct core_error error = {.text = ""};
+    assert_int_equal(core_stream_spec_check(spec, &error), CORE_INVALID);
+    if (strstr(error.text, text) == NULL)
+        fail_msg("%s", error.text);
+}
+
+static void records_and_directions_have_rules(void **state)
+{
+    const struct core_stream_spec sound = {.packet_bytes = 7 * 188,
+                                           .burst_packets = 1,
+                                           .interval_ns = CORE_NS_PER_MS,
+                                           .latency_ns = CORE_NS_PER_MS,
+                                           .cipher = CORE_CIPHER_AES_128_CBC,
+                                           .padding = CORE_PADDING_CLEAR,
+                                           .unit = CORE_UNIT_MESSAGE,
+                                           .iv = CORE_IV_CONSTANT,
+                                           .records = CORE_RECORDS_TS};
+    struct core_stream_spec spec = sound;
+    uint32_t chain_bytes;
+    (void)state;
+    assert_int_equal(core_stream_spec_check(&sound, NULL), CORE_OK);
+    assert_true(core_stream_needs_worker(&sound));
+    assert_int_equal(core_stream_packet_bytes(&sound), 7 * 176);
+    assert_int_equal(core_stream_packet_chains(&sound, &chain_bytes), 7);
+    assert_int_equal(chain_bytes, 176);
+    spec.packet_bytes = 188 + 187;
+    check_refused(&spec, "packet_bytes is 375, must be a multiple of 188");
+    spec = sound, spec.iv = CORE_IV_COUNTER;
+    check_refused(&spec, "records are ts, which go with");
+    spec = sound, spec.padding = CORE_PADDING_PKCS7;
+    check_refused(&spec, "records are ts, which go with");
+    spec = sound, spec.crypt_blocks = spec.skip_blocks = 1;
+    check_refused(&spec, "records are ts, which go with");
+    spec = sound, spec.records = (enum core_records)2;
+    check_refused(&spec, "records is 2, must be 0 to 1");
+    spec = sound, spec.records = CORE_RECORDS_NONE;
+    assert_int_equal(core_stream_spec_check(&spec, NULL), CORE_OK);
+    assert_false(core_stream_needs_worker(&spec));
+    assert_int_equal(core_stream_packet_chains(&spec, &chain_bytes), 1);
+    assert_int_equal(chain_bytes, core_stream_packet_bytes(&spec));
+    spec.direction = CORE_DIRECTION_DECRYPT;
+    assert_int_equal(core_stream_spec_check(&spec, NULL), CORE_OK);
+    assert_true(core_stream_needs_worker(&spec));
+    spec.iv = CORE_IV_RANDOM;
+    check_refused(&spec, "iv is random, which is for encryption only");
+    spec.iv = CORE_IV_EXPLICIT, spec.padding = CORE_PADDING_PKCS7;
+    check_refused(&spec, "padding is pkcs7, which is for encryption only");
+    spec.direction = (enum core_direction)2;
+    check_refused(&spec, "direction is 2, must be 0 to 1");
+}
+
+/* Every length of the adaptation field, under every mark (ISO/IEC 13818-1, 2.4.3.2). */
+static void payloads_of_transport_stream_packets(void **state)
+{
+    uint8_t packet[CORE_TS_BYTES] = {0x47};
+    (void)state;
+    assert_true(core_ts_is_packet(packet));
+    for (uint32_t control = 0; control < 256; control++)
+        for (uint32_t length = 0; length < 256; length++) {
+            const bool marked = control >> 6 >= 2, adapts = control & 0x20, carries = control & 0x10;
+            const uint32_t begins = adapts ? 5 + length : 4;
+            uint32_t offset;
+            packet[3] = (uint8_t)control;
+            packet[4] = (uint8_t)length;
+            const uint32_t bytes = core_ts_scrambled_bytes(packet, &offset);
+            if (!marked || !carries || begins + 16 > 188) {
+                assert_int_equal(bytes, 0);
+                continue;
+            }
+            assert_int_equal(offset, begins);
+            assert_true(bytes % 16 == 0 && begins + bytes <= 188 && begins + bytes + 16 > 188);
+            assert_true(bytes <= CORE_TS_SCRAMBLED_BYTES);
+        }
+    packet[0] = 0x46;
+    assert_false(core_ts_is_packet(packet));
+}
+
 static void paddings_have_names(void **state)
 {
     (void)state;
@@ -212,6 +292,8 @@ int main(void)
         cmocka_unit_test(rate_is_bits_of_payload_per_second),
         cmocka_unit_test(ciphers_have_names_and_key_sizes),
         cmocka_unit_test(unknown_ciphers_are_told),
+        cmocka_unit_test(records_and_directions_have_rules),
+        cmocka_unit_test(payloads_of_transport_stream_packets),
         cmocka_unit_test(paddings_have_names),
         cmocka_unit_test(patterns_encrypt_some_blocks),
         cmocka_unit_test(units_and_ivs_have_names),

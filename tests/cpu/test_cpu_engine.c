@@ -20,9 +20,9 @@ static const enum core_cipher ciphers[] = {CORE_CIPHER_AES_128_CBC, CORE_CIPHER_
 
 /* One stream as a test sees it: a key in the engine under test, and the same key for the reference. */
 struct stream {
-    void *key_state;
+    void *key_state, *back_state; /* to encrypt, to decrypt */
     uint8_t key[32];
-    uint8_t chain[CORE_BLOCK_BYTES];
+    uint8_t chain[CORE_BLOCK_BYTES], back_chain[CORE_BLOCK_BYTES];
 };
 
 struct fixture {
@@ -95,21 +95,29 @@ static int close_engine(void **state)
     return 0;
 }
 
+static void *key_state_of(struct fixture *fixture, enum core_cipher cipher, enum core_direction direction,
+                          const uint8_t *key)
+{
+    void *state = aligned_alloc(64, (fixture->ops->key_state_bytes + 63) & ~(size_t)63);
+    assert_non_null(state);
+    assert_int_equal(fixture->ops->key_set(fixture->engine, state, cipher, direction, key), CORE_OK);
+    return state;
+}
+
 static void stream_open(struct fixture *fixture, struct stream *stream, enum core_cipher cipher,
                         const uint8_t *key)
 {
-    stream->key_state = aligned_alloc(64, (fixture->ops->key_state_bytes + 63) & ~(size_t)63);
-    assert_non_null(stream->key_state);
     memcpy(stream->key, key, core_cipher_key_bytes(cipher));
-    assert_int_equal(
-        fixture->ops->key_set(fixture->engine, stream->key_state, cipher, CORE_DIRECTION_ENCRYPT, key),
-        CORE_OK);
+    stream->key_state = key_state_of(fixture, cipher, CORE_DIRECTION_ENCRYPT, key);
+    stream->back_state = key_state_of(fixture, cipher, CORE_DIRECTION_DECRYPT, key);
 }
 
 static void stream_close(struct fixture *fixture, struct stream *stream)
 {
     fixture->ops->key_wipe(stream->key_state);
+    fixture->ops->key_wipe(stream->back_state);
     free(stream->key_state);
+    free(stream->back_state);
 }
 
 /* The reference: OpenSSL's CBC, one shot, chain moved on. */
@@ -202,7 +210,30 @@ static uint32_t draw_length(struct fixture *fixture, uint32_t limit_bytes)
     }
 }
 
-/* One burst of `count` pieces of own streams against the reference; several rounds carry the chains on. */
+/* Decrypts what the pieces of a burst have become, in place, or beside them. */
+static void check_back(struct fixture *fixture, enum core_cipher cipher, struct stream *streams,
+                       const struct cpu_piece *encrypted, uint8_t *const *plain, uint32_t count)
+{
+    struct cpu_piece *pieces = calloc(count, sizeof *pieces);
+    for (uint32_t i = 0; i < count; i++) {
+        uint8_t *source = encrypted[i].target;
+        pieces[i] = (struct cpu_piece){.source = source,
+                                       .target = i % 2 == 0 ? source : malloc(encrypted[i].bytes),
+                                       .bytes = encrypted[i].bytes,
+                                       .chain = streams[i].back_chain,
+                                       .key = streams[i].back_state};
+    }
+    assert_int_equal(fixture->ops->decrypt(fixture->engine, cipher, pieces, count), CORE_OK);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_memory_equal(pieces[i].target, plain[i], pieces[i].bytes);
+        assert_memory_equal(streams[i].back_chain, streams[i].chain, CORE_BLOCK_BYTES);
+        if (pieces[i].target != pieces[i].source)
+            free(pieces[i].target);
+    }
+    free(pieces);
+}
+
+/* One burst of `count` pieces of own streams against the reference, and back; several rounds carry the chains on. */
 static void check_burst(struct fixture *fixture, enum core_cipher cipher, uint32_t count,
                         uint32_t limit_bytes)
 {
@@ -218,6 +249,7 @@ static void check_burst(struct fixture *fixture, enum core_cipher cipher, uint32
         stream_open(fixture, &streams[i], cipher, key);
         draw_bytes(fixture, streams[i].chain, CORE_BLOCK_BYTES);
         memcpy(chains[i], streams[i].chain, CORE_BLOCK_BYTES);
+        memcpy(streams[i].back_chain, streams[i].chain, CORE_BLOCK_BYTES);
     }
     for (int round = 0; round < 2; round++) {
         for (uint32_t i = 0; i < count; i++) {
@@ -239,6 +271,9 @@ static void check_burst(struct fixture *fixture, enum core_cipher cipher, uint32
             reference_encrypt(cipher, streams[i].key, chains[i], plain[i], expected, pieces[i].bytes);
             assert_memory_equal(cipher_text[i], expected, pieces[i].bytes);
             assert_memory_equal(streams[i].chain, chains[i], CORE_BLOCK_BYTES);
+        }
+        check_back(fixture, cipher, streams, pieces, plain, count);
+        for (uint32_t i = 0; i < count; i++) {
             free(plain[i]);
             free(cipher_text[i]);
         }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/secret.h"
+#include "core/transport_stream.h"
 #include "cpu/scheduler.h"
 #include "tests/support/engine.h"
 
@@ -22,9 +23,12 @@
 
 struct call {
     enum core_cipher cipher;
+    bool decrypts;
     uint32_t count;
     void *keys[CPU_BURST_MAX];
+    const uint8_t *sources[CPU_BURST_MAX];
     uint32_t bytes[CPU_BURST_MAX];
+    uint8_t chains[CPU_BURST_MAX]; /* first byte going in */
 };
 
 static struct call calls[CALLS_MAX];
@@ -72,14 +76,26 @@ static core_status fake_encrypt(struct cpu_engine *engine, enum core_cipher ciph
     assert_in_range(call_count, 0, CALLS_MAX - 1);
     struct call *call = &calls[call_count++];
     call->cipher = cipher;
+    call->decrypts = false;
     call->count = count;
     for (uint32_t i = 0; i < count; i++) {
         call->keys[i] = pieces[i].key;
         call->bytes[i] = pieces[i].bytes;
+        call->sources[i] = pieces[i].source;
+        call->chains[i] = pieces[i].chain[0];
+        pieces[i].chain[0] = 0xcc; /* the ciphertext's */
         assert_ptr_equal(pieces[i].source, pieces[i].target);
     }
     virtual_now_ns += count * CORE_NS_PER_US;
     return cipher == failing_cipher ? CORE_SYSTEM : CORE_OK;
+}
+
+static core_status fake_decrypt(struct cpu_engine *engine, enum core_cipher cipher, struct cpu_piece *pieces,
+                                uint32_t count)
+{
+    const core_status status = fake_encrypt(engine, cipher, pieces, count);
+    calls[call_count - 1].decrypts = true;
+    return status;
 }
 
 static const struct cpu_engine_ops fake = {.name = "fake",
@@ -89,7 +105,8 @@ static const struct cpu_engine_ops fake = {.name = "fake",
                                            .lanes = fake_lanes,
                                            .key_set = fake_key_set,
                                            .key_wipe = fake_key_wipe,
-                                           .encrypt = fake_encrypt};
+                                           .encrypt = fake_encrypt,
+                                           .decrypt = fake_decrypt};
 
 static core_ns virtual_clock(void *argument)
 {
@@ -114,19 +131,25 @@ static struct cpu_scheduler *scheduler_open(const struct cpu_engine_ops *ops, ui
     return scheduler;
 }
 
-static struct cpu_stream *stream_open(const struct cpu_engine_ops *ops, enum core_cipher cipher,
-                                      const uint8_t *key, uint32_t piece_bytes, core_ns piece_deadline_ns)
+static struct cpu_stream *stream_open_as(const struct cpu_engine_ops *ops,
+                                         const struct cpu_stream_options *options, const uint8_t *key)
 {
     struct cpu_engine *engine;
     static const uint8_t iv[CORE_BLOCK_BYTES] = {1, 2, 3};
     struct cpu_stream *stream = aligned_alloc(64, cpu_stream_bytes(ops, 1));
     assert_non_null(stream);
     assert_int_equal(ops->open(&engine, NULL), CORE_OK);
-    const struct cpu_stream_options options = {
-        .cipher = cipher, .piece_bytes = piece_bytes, .piece_deadline_ns = piece_deadline_ns};
-    assert_int_equal(cpu_stream_init(stream, ops, engine, &options, key, iv), CORE_OK);
+    assert_int_equal(cpu_stream_init(stream, ops, engine, options, key, iv), CORE_OK);
     ops->close(engine);
     return stream;
+}
+
+static struct cpu_stream *stream_open(const struct cpu_engine_ops *ops, enum core_cipher cipher,
+                                      const uint8_t *key, uint32_t piece_bytes, core_ns piece_deadline_ns)
+{
+    const struct cpu_stream_options options = {
+        .cipher = cipher, .piece_bytes = piece_bytes, .piece_deadline_ns = piece_deadline_ns};
+    return stream_open_as(ops, &options, key);
 }
 
 static void stream_close(struct cpu_stream *stream, const struct cpu_engine_ops *ops)
@@ -219,6 +242,84 @@ static void test_deadline_order(void **state)
     }
     assert_int_equal(call_count, 3);
     for (int i = 0; i < STREAMS; i++)
+        stream_close(streams[i], &fake);
+    cpu_scheduler_destroy(scheduler);
+}
+
+/* Of transport-stream packets those that are marked and have whole blocks of payload are encrypted, each from the IV
+ * ahead of the packet on, in pieces that end where it does. */
+static void test_records(void **state)
+{
+    static uint8_t bytes[CORE_BLOCK_BYTES + 6 * CORE_TS_BYTES] = {0x77};
+    static const uint8_t key[32];
+    const struct cpu_stream_options options = {.cipher = CORE_CIPHER_AES_128_CBC,
+                                               .direction = CORE_DIRECTION_DECRYPT,
+                                               .records = CORE_RECORDS_TS,
+                                               .piece_bytes = 96,
+                                               .piece_deadline_ns = 2 * MS};
+    static const struct {
+        uint32_t record, from, bytes;
+        uint8_t chain;
+    } expected[] = {
+        {1, 4, 96, 0x77}, {1, 100, 80, 0xcc}, {3, 157, 16, 0x77}, {4, 5, 96, 0x77}, {4, 101, 80, 0xcc}};
+    uint8_t *records = bytes + CORE_BLOCK_BYTES;
+    struct cpu_packet *finished[16];
+    (void)state;
+    for (uint32_t i = 0; i < 6; i++)
+        records[i * CORE_TS_BYTES] = 0x47;
+    records[0 * CORE_TS_BYTES + 3] = 0x50; /* marked 01, which is none */
+    records[1 * CORE_TS_BYTES + 3] = 0x90;
+    records[2 * CORE_TS_BYTES + 3] = 0xa0; /* no payload */
+    records[3 * CORE_TS_BYTES + 3] = 0xf0;
+    records[3 * CORE_TS_BYTES + 4] = 152; /* 31 bytes of payload */
+    records[4 * CORE_TS_BYTES + 3] = 0xb0;
+    records[5 * CORE_TS_BYTES + 3] = 0x10;
+    struct cpu_scheduler *scheduler = scheduler_open(&fake, 16);
+    struct cpu_stream *stream = stream_open_as(&fake, &options, key);
+    struct cpu_packet packet = packet_of(stream, 176 + 16 + 176, 0);
+    packet.data = records;
+    packet.begins_unit = true;
+    push_one(scheduler, &packet);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_int_equal(burst(scheduler, finished, NULL), i == 4);
+        assert_true(calls[i].decrypts);
+        assert_ptr_equal(calls[i].sources[0],
+                         records + expected[i].record * CORE_TS_BYTES + expected[i].from);
+        assert_int_equal(calls[i].bytes[0], expected[i].bytes);
+        assert_int_equal(calls[i].chains[0], expected[i].chain);
+    }
+    assert_int_equal(cpu_scheduler_pending(scheduler), 0);
+    stream_close(stream, &fake);
+    cpu_scheduler_destroy(scheduler);
+}
+
+/* Streams of a cipher that encrypt, and that decrypt, are two calls. */
+static void test_directions(void **state)
+{
+    static const uint8_t key[32];
+    struct cpu_scheduler *scheduler = scheduler_open(&fake, 16);
+    struct cpu_stream *streams[4];
+    struct cpu_packet packets[4], *finished[16];
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct cpu_stream_options options = {.cipher = CORE_CIPHER_AES_256_CBC,
+                                                   .direction = (enum core_direction)(i % 2),
+                                                   .piece_bytes = 64,
+                                                   .piece_deadline_ns = MS};
+        streams[i] = stream_open_as(&fake, &options, key);
+        packets[i] = packet_of(streams[i], 32, 0);
+        push_one(scheduler, &packets[i]);
+    }
+    assert_int_equal(burst(scheduler, finished, NULL), 4);
+    assert_int_equal(call_count, 2);
+    assert_true(!calls[0].decrypts && calls[1].decrypts);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(calls[i].count, 2);
+        assert_int_equal(calls[i].cipher, CORE_CIPHER_AES_256_CBC);
+        for (uint32_t piece = 0; piece < 2; piece++)
+            assert_ptr_equal(calls[i].keys[piece], cpu_stream_key(streams[2 * piece + i], 0));
+    }
+    for (uint32_t i = 0; i < 4; i++)
         stream_close(streams[i], &fake);
     cpu_scheduler_destroy(scheduler);
 }
@@ -651,6 +752,8 @@ int main(void)
         cmocka_unit_test_setup(test_nothing_pending, reset_fake),
         cmocka_unit_test_setup(test_burst_size_is_checked, reset_fake),
         cmocka_unit_test_setup(test_deadline_order, reset_fake),
+        cmocka_unit_test_setup(test_records, reset_fake),
+        cmocka_unit_test_setup(test_directions, reset_fake),
         cmocka_unit_test_setup(test_pieces_of_one_stream, reset_fake),
         cmocka_unit_test_setup(test_pauses, reset_fake),
         cmocka_unit_test_setup(test_pause_of_long_packets, reset_fake),

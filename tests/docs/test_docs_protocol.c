@@ -150,6 +150,24 @@ static const struct protocol_open patterned = {
     .iv = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
 };
 
+static const struct protocol_open records = {
+    .spec = {.packet_bytes = 1316,
+             .burst_packets = 2,
+             .interval_ns = 20 * CORE_NS_PER_MS,
+             .latency_ns = 20 * CORE_NS_PER_MS,
+             .cipher = CORE_CIPHER_AES_128_CBC,
+             .padding = CORE_PADDING_CLEAR,
+             .unit = CORE_UNIT_MESSAGE,
+             .iv = CORE_IV_CONSTANT,
+             .direction = CORE_DIRECTION_DECRYPT,
+             .records = CORE_RECORDS_TS},
+    .key_kind = PROTOCOL_KEY_NAMED,
+    .key = (const uint8_t *)"camera-7",
+    .key_bytes = 8,
+    .has_iv = true,
+    .iv = "DVBTMCPTAESCISSA",
+};
+
 static const struct protocol_rekey rekey = {3, PROTOCOL_KEY_NAMED, (const uint8_t *)"camera-8", 8, 6};
 
 static const struct protocol_rekeyed rekeyed = {3, 6, 500 * CORE_NS_PER_US};
@@ -170,6 +188,7 @@ static uint32_t write_all(struct frame frames[FRAMES_MAX])
     frames[n].count = protocol_rekey_write(frames[n].bytes, 11, &rekey), n++;
     frames[n].count = protocol_rekeyed_write(frames[n].bytes, 11, &rekeyed), n++;
     frames[n].count = protocol_open_write(3, frames[n].bytes, PROTOCOL_OPEN, 12, &patterned), n++;
+    frames[n].count = protocol_open_write(3, frames[n].bytes, PROTOCOL_OPEN, 13, &records), n++;
     return n;
 }
 

@@ -265,6 +265,9 @@ static void what_is_left_of_a_deadline(void **state)
     assert_int_equal(perfmodel_gpu_work_ns(&spec, &profile), 19300000);
     profile.io.rest_max_ns = CORE_NS_PER_S;
     assert_int_equal(perfmodel_gpu_work_ns(&spec, &profile), 19500000 - 1218750);
+    struct core_stream_spec back = spec; /* none of it, however much there is, for what a GPU does not do */
+    back.direction = CORE_DIRECTION_DECRYPT;
+    assert_int_equal(perfmodel_gpu_work_ns(&back, &profile), 0);
     spec.latency_ns = 400000;
     assert_true(perfmodel_gpu_work_ns(&spec, &profile) <= 0);
 }

@@ -53,9 +53,9 @@ static void begin_stream(struct client *client, const struct request *request,
                               .number = request->open.spec.first_unit,
                               .losses = request->losses};
     stream->chain = chain == NULL ? EVP_CIPHER_CTX_new() : chain;
-    TEST_REQUIRE(EVP_EncryptInit_ex(stream->chain,
-                                    ciphers[request->open.spec.cipher - CORE_CIPHER_AES_128_CBC], NULL,
-                                    request->key, opened->iv) == 1 &&
+    TEST_REQUIRE(EVP_CipherInit_ex(
+                     stream->chain, ciphers[request->open.spec.cipher - CORE_CIPHER_AES_128_CBC], NULL,
+                     request->key, opened->iv, request->open.spec.direction == CORE_DIRECTION_ENCRYPT) == 1 &&
                  EVP_CIPHER_CTX_set_padding(stream->chain, 0) == 1);
     memcpy(stream->key, request->key, sizeof stream->key);
     memcpy(stream->iv, opened->iv, sizeof stream->iv);
@@ -240,11 +240,11 @@ static void begin_message(struct stream *stream, const uint8_t *brought, const u
                                   [CORE_IV_EXPLICIT] = brought,
                                   [CORE_IV_RANDOM] = told};
     stream->position = 0;
-    TEST_REQUIRE(EVP_EncryptInit_ex(stream->chain, NULL, NULL, stream->key, ivs[stream->spec.iv]) == 1 &&
+    TEST_REQUIRE(EVP_CipherInit_ex(stream->chain, NULL, NULL, stream->key, ivs[stream->spec.iv], -1) == 1 &&
                  EVP_CIPHER_CTX_set_padding(stream->chain, 0) == 1);
 }
 
-/* What becomes of plain bytes, with their padding; returns how many are encrypted. */
+/* What becomes of a packet's bytes, with their padding; returns how many are encrypted, or decrypted. */
 static uint32_t encrypt(struct stream *stream, uint8_t *bytes, uint32_t count)
 {
     const uint32_t cycle = stream->spec.crypt_blocks + stream->spec.skip_blocks;
@@ -254,9 +254,12 @@ static uint32_t encrypt(struct stream *stream, uint8_t *bytes, uint32_t count)
     for (uint32_t at = 0; at + CORE_BLOCK_BYTES <= count; at += CORE_BLOCK_BYTES) {
         if (cycle > 0 && stream->position++ % cycle >= stream->spec.crypt_blocks)
             continue;
-        TEST_REQUIRE(EVP_EncryptUpdate(stream->chain, stream->block, &made, bytes + at, CORE_BLOCK_BYTES) ==
-                     1);
-        memcpy(bytes + at, stream->block, CORE_BLOCK_BYTES);
+        uint8_t block[CORE_BLOCK_BYTES];
+        TEST_REQUIRE(EVP_CipherUpdate(stream->chain, block, &made, bytes + at, CORE_BLOCK_BYTES) == 1 &&
+                     made == CORE_BLOCK_BYTES);
+        memcpy(stream->block, stream->spec.direction == CORE_DIRECTION_ENCRYPT ? block : bytes + at,
+               CORE_BLOCK_BYTES);
+        memcpy(bytes + at, block, CORE_BLOCK_BYTES);
         encrypted += CORE_BLOCK_BYTES;
     }
     return encrypted;

@@ -139,9 +139,13 @@ static bool chooses_ivs(const struct protocol_open *open)
 static void fill_unit(struct protocol_open *open, struct tape *tape)
 {
     const uint32_t what = take(tape);
+    const bool decrypts = what >= 192;
 
-    if (what % 4 == 0)
+    if (what % 4 == 0) {
+        if (decrypts && open->spec.padding == CORE_PADDING_NONE)
+            open->spec.direction = CORE_DIRECTION_DECRYPT;
         return;
+    }
     open->spec.unit = CORE_UNIT_MESSAGE;
     open->spec.iv = (enum core_iv)(what / 4 % 5);
     open->spec.padding = (enum core_padding)(what / 20 % 3);
@@ -150,6 +154,8 @@ static void fill_unit(struct protocol_open *open, struct tape *tape)
         open->spec.crypt_blocks = (uint8_t)(1 + what % 3);
         open->spec.skip_blocks = (uint8_t)(1 + what % 11);
     }
+    if (decrypts && open->spec.padding != CORE_PADDING_PKCS7 && open->spec.iv != CORE_IV_RANDOM)
+        open->spec.direction = CORE_DIRECTION_DECRYPT;
     if (open->spec.iv == CORE_IV_EXPLICIT)
         open->spec.packet_bytes += CORE_BLOCK_BYTES;
     if (open->spec.iv == CORE_IV_COUNTER)
@@ -161,7 +167,11 @@ static void spoil_unit(struct protocol_open *open, uint32_t how)
 {
     struct core_stream_spec *spec = &open->spec;
 
-    if (spec->unit == CORE_UNIT_STREAM && how % 8 == 0)
+    if (how % 16 == 15)
+        spec->records = (enum core_records)2;
+    else if (how % 16 == 7 && spec->padding == CORE_PADDING_PKCS7)
+        spec->direction = CORE_DIRECTION_DECRYPT;
+    else if (spec->unit == CORE_UNIT_STREAM && how % 8 == 0)
         spec->crypt_blocks = spec->skip_blocks = 1;
     else if (spec->unit == CORE_UNIT_STREAM)
         spec->iv = (enum core_iv)(1 + how % 4);
@@ -211,6 +221,7 @@ static void fill_open(struct request *request, struct tape *tape, bool right, ui
         open->spec.iv = CORE_IV_CHAIN;
         open->spec.first_unit = 0;
         open->spec.crypt_blocks = open->spec.skip_blocks = 0;
+        open->spec.direction = CORE_DIRECTION_ENCRYPT;
         open->spec.padding =
             open->spec.padding == CORE_PADDING_CLEAR ? CORE_PADDING_PKCS7 : open->spec.padding;
     }

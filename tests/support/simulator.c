@@ -352,6 +352,7 @@ static struct core_stream_spec any_contract(struct simulator *simulator)
     core_ns gone_ns = simulator->now_ns - simulator->start_ns;
     spec.packet_bytes = CORE_BLOCK_BYTES * (uint32_t)test_random_log(random, 1, spec.packet_bytes / 16 + 1);
     spec.padding = CORE_PADDING_NONE;
+    spec.records = CORE_RECORDS_NONE;
     spec.burst_packets = (uint32_t)test_random_in(random, 1, spec.burst_packets);
     if (test_random_chance(random, 50) && spec.latency_ns - gone_ns >= CORE_LATENCY_NS_MIN)
         spec.latency_ns -= gone_ns;

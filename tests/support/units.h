@@ -3,6 +3,7 @@
 #define MILLRACE_TESTS_UNITS_H
 
 #include "core/stream.h"
+#include "core/transport_stream.h"
 #include "tests/support/random.h"
 
 /* Numbers beside those of `random`, which stay as they would be without. */
@@ -11,13 +12,23 @@ static inline struct test_random test_units_beside(const struct test_random *ran
     return (struct test_random){random->state ^ UINT64_C(0x6d65737361676573)};
 }
 
-/* Makes it a stream of messages with any of the IVs, and some with a pattern. */
+/* Makes it a stream of messages with any of the IVs, some with a pattern, some that decrypt, and some of
+ * transport-stream packets. */
 static inline void test_units_message(struct core_stream_spec *spec, struct test_random *random)
 {
     spec->unit = CORE_UNIT_MESSAGE;
+    if (test_random_chance(random, 5)) {
+        spec->records = CORE_RECORDS_TS;
+        spec->iv = CORE_IV_CONSTANT;
+        spec->padding = CORE_PADDING_CLEAR;
+        spec->packet_bytes = (spec->packet_bytes / CORE_TS_BYTES + 1) * CORE_TS_BYTES;
+        return;
+    }
     spec->iv = (enum core_iv)test_random_in(random, CORE_IV_CHAIN, CORE_IV_RANDOM);
     if (spec->iv == CORE_IV_EXPLICIT && spec->packet_bytes <= CORE_BLOCK_BYTES)
         spec->packet_bytes += CORE_BLOCK_BYTES;
+    if (spec->padding != CORE_PADDING_PKCS7 && spec->iv != CORE_IV_RANDOM && test_random_chance(random, 5))
+        spec->direction = CORE_DIRECTION_DECRYPT;
     if (spec->padding == CORE_PADDING_PKCS7 || !test_random_chance(random, 30))
         return;
     spec->crypt_blocks = (uint8_t)test_random_in(random, 1, CORE_PATTERN_BLOCKS_MAX);

@@ -12,10 +12,12 @@ from millrace import (
     Client,
     Connection,
     Contract,
+    Direction,
     Disconnected,
     Iv,
     Padding,
     ProtocolError,
+    Records,
     Refusal,
     ServingUnit,
     Unit,
@@ -53,6 +55,9 @@ MESSAGES = replace(
 PATTERN = replace(
     MESSAGES, padding=Padding.CLEAR, iv=Iv.CONSTANT, first_unit=0, crypt_blocks=1, skip_blocks=9
 )
+RECORDS = replace(
+    PATTERN, packet_bytes=1316, crypt_blocks=0, skip_blocks=0, direction=Direction.DECRYPT, records=Records.TS
+)
 # Of each example: version, type, id, body.
 EXAMPLES: list[tuple[int, Type, int, Any]] = [
     (2, Type.HELLO, 0, Hello(1, 2)),
@@ -68,6 +73,7 @@ EXAMPLES: list[tuple[int, Type, int, Any]] = [
     (3, Type.REKEY, 11, Rekey(3, 6, "camera-8")),
     (3, Type.REKEYED, 11, Rekeyed(3, 6, 500_000)),
     (3, Type.OPEN, 12, Open(PATTERN, "camera-7", bytes(range(16)))),
+    (3, Type.OPEN, 13, Open(RECORDS, "camera-7", b"DVBTMCPTAESCISSA")),
 ]
 
 

@@ -112,6 +112,7 @@ static bool random_stream(struct test_random *random, const struct config_profil
 {
     core_ns burst_ns = perfmodel_cpu_burst_ns(profile);
     struct core_stream_spec *spec = &stream->spec;
+    *spec = (struct core_stream_spec){0}; /* the array is used again */
     spec->cipher = flavour->one_cipher ? CORE_CIPHER_AES_256_CBC
                                        : (enum core_cipher)test_random_in(random, 1, CORE_CIPHER_COUNT);
     spec->padding = test_random_chance(random, 50) ? CORE_PADDING_NONE : CORE_PADDING_PKCS7;

@@ -878,8 +878,8 @@ static const struct {
     {OPEN_3, 34, 1, CORE_OK},
     {OPEN_3, 35, 1, CORE_OK},
     {OPEN_3, 36, 1, CORE_INVALID},
-    {OPEN_3, 37, 1, CORE_INVALID},
-    {OPEN_3, 38, 1, CORE_INVALID},
+    {OPEN_3, 37, 7, CORE_OK}, /* so are direction and records */
+    {OPEN_3, 38, 7, CORE_OK},
     {OPEN_3, 39, 1, CORE_INVALID},
     {OPEN_3, 40, 9, CORE_OK},
     {OPEN_3, 27, 0, CORE_INVALID},
