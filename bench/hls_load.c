@@ -3,6 +3,7 @@
 #include "core/address.h"
 #include "core/stream.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
@@ -215,7 +216,7 @@ static bool is_right(const struct load *load, const struct rendition *rendition,
     return got >= 0 && EVP_DecryptInit_ex(load->context, EVP_aes_128_cbc(), NULL, rendition->key, iv) == 1 &&
            EVP_DecryptUpdate(load->context, load->clear, &some, load->cipher, (int)got) == 1 &&
            EVP_DecryptFinal_ex(load->context, load->clear + some, &rest) == 1 &&
-           (size_t)(some + rest) == bytes &&
+           (size_t)some + (size_t)rest == bytes &&
            memcmp(load->clear, content_of(load, rendition, rendition->part), bytes) == 0;
 }
 
@@ -273,6 +274,7 @@ static void advance(struct load *load, struct rendition *rendition)
 static core_ns begin_due(struct load *load, core_ns now_ns)
 {
     const struct hls_load_options *options = load->options;
+    assert(options->renditions > 0);
     for (;; load->turns++) {
         struct rendition *rendition = &load->renditions[load->turns % options->renditions];
         core_ns due_ns =

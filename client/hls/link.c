@@ -205,7 +205,9 @@ void hls_link_send(struct hls_link *link, core_ns now_ns)
     for (struct hls_stream *stream = link->busy; stream != NULL && status == CORE_OK;
          stream = stream->next_busy)
         status = hls_stream_send(stream, now_ns, &error);
-    if (status || (status = (core_status)millrace_flush(link->connection, error.text)))
+    if (status == CORE_OK)
+        status = (core_status)millrace_flush(link->connection, error.text);
+    if (status)
         lose(link, now_ns, error.text);
 }
 
