@@ -311,6 +311,7 @@ static void bench_arrange(struct bench *bench, uint32_t packet_bytes, enum order
 {
     uint32_t count = bench->options->streams;
     uint64_t random = 1;
+    assert(count > 0);
     bench->bytes = core_stream_padded_bytes(CORE_PADDING_NONE, packet_bytes);
     bench->stride_bytes = bench->bytes > 64 ? bench->bytes + STAGGER_BYTES : bench->bytes;
     for (uint32_t i = 0; i < count; i++)
@@ -321,7 +322,6 @@ static void bench_arrange(struct bench *bench, uint32_t packet_bytes, enum order
         bench->order[i] = bench->order[other];
         bench->order[other] = swapped;
     }
-    assert(count > 0);
     core_ns step_ns = (DEADLINE_LAST_NS - DEADLINE_FIRST_NS) / count;
     for (uint32_t i = 0; i < 2 * count; i++) {
         const struct crowd *crowd = &bench->crowds[i % 2];

@@ -324,9 +324,9 @@ static void check_order(const struct records *records)
         }
 }
 
-/* All copies up wait from the beginning, so after a copy down comes one up; and after a copy up one down if a
- * kernel ended before the copy did. */
-static void check_turns(const struct records *records)
+/* One engine: never two copies at once. Which of two is next depends on what the pipeline has heard by then, and with
+ * that on when this machine lets its threads run: test_gpu_pipeline checks the turns, in virtual time. */
+static void check_one_engine(const struct records *records)
 {
     const core_ns near_ns = uncertain_ns(records);
     int up = 0, down = 0;
@@ -337,14 +337,7 @@ static void check_turns(const struct records *records)
                                                     records->times[down][GPU_STAGE_DOWN].start_ns);
         const struct gpu_stage_time *copy =
             is_up ? &records->times[up][GPU_STAGE_UP] : &records->times[down][GPU_STAGE_DOWN];
-        assert_true(copy->start_ns >= end_ns - near_ns); /* one engine: never two at once */
-        const bool follows_up =
-            up > 0 && (down == 0 || records->times[up - 1][GPU_STAGE_UP].start_ns >
-                                        records->times[down - 1][GPU_STAGE_DOWN].start_ns);
-        if (is_up && follows_up)
-            assert_true(records->times[down][GPU_STAGE_KERNEL].end_ns > end_ns - near_ns);
-        if (!is_up && down > 0 && !follows_up)
-            assert_int_equal(up, BATCHES);
+        assert_true(copy->start_ns >= end_ns - near_ns);
         end_ns = copy->end_ns;
         up += is_up;
         down += !is_up;
@@ -364,7 +357,7 @@ static void stages_run_as_on_a_card(void **state)
             check_order(&records);
             check_lengths(crowd, &card, &records, busy);
             if (engines < 2)
-                check_turns(&records);
+                check_one_engine(&records);
             gpu_crowd_close(crowd);
         }
 }
