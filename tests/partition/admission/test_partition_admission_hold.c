@@ -14,7 +14,7 @@
 
 #define MS CORE_NS_PER_MS
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MACHINES 14
+#define MACHINES 18
 #else
 #define MACHINES 36
 #endif
