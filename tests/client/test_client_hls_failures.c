@@ -24,7 +24,7 @@
 
 static _Thread_local int left; /* calls of this thread until one fails; 0: none does */
 static int failed;             /* the number of the one that does */
-static core_ns forward_ns;
+static _Atomic core_ns forward_ns;
 
 static bool fails(void)
 {

@@ -19,7 +19,7 @@ static struct hls_rig rig;
 
 /* ---- a clock that can be put forward ---- */
 
-static core_ns forward_ns;
+static _Atomic core_ns forward_ns;
 core_ns __real_core_time_now_ns(void);
 core_ns __wrap_core_time_now_ns(void);
 core_ns __wrap_core_time_now_ns(void)
