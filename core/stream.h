@@ -88,8 +88,7 @@ uint32_t core_stream_padded_bytes(enum core_padding padding, uint32_t bytes);
 uint32_t core_stream_encrypted_bytes(const struct core_stream_spec *spec, uint32_t pattern_blocks,
                                      uint32_t bytes);
 
-/* Can workers alone serve it? Decryption and records are not taught to GPUs: blocks that do not wait for each other
- * take a worker less time than the copies to a card and back. */
+/* Can workers alone serve it? GPUs know nothing of decryption and records (docs/model.md). */
 bool core_stream_needs_worker(const struct core_stream_spec *spec);
 
 /* Chains of a packet, which are encrypted one by one, of at most so many bytes each; 1, but with records. */

@@ -30,9 +30,8 @@ struct cpu_stream;
 struct cpu_packet {
     struct cpu_packet *next; /* owned by the present owner of the packet: scheduler or submitter */
     struct cpu_stream *stream;
-    uint8_t *data; /* padded payload; ciphertext afterwards. Of one that begins a unit its IV is ahead */
-    uint32_t
-        bytes; /* to encrypt: multiple of 16, 16 .. stream's padded packet bytes; with records all of theirs */
+    uint8_t *data;  /* padded payload; ciphertext afterwards. Of one that begins a unit its IV is ahead */
+    uint32_t bytes; /* to encrypt, of all records: multiple of 16, 16 .. stream's padded packet bytes */
     uint32_t done_bytes;  /* scheduler: encrypted so far; the submitter sets 0 */
     uint32_t offset;      /* scheduler: of the next piece, from data on */
     uint32_t chain_bytes; /* scheduler: left of the chain at hand: of the packet, or with records of one */
@@ -44,11 +43,9 @@ struct cpu_packet {
     core_status status;  /* scheduler: CORE_OK, or CORE_SYSTEM if the engine failed: then the stream's chain
                             is not known any more, and all its later packets are worthless */
     uint16_t producer;   /* worker: the producer that submitted it and gets it back */
-    bool
-        begins_unit; /* its chain starts from the CORE_BLOCK_BYTES ahead of data, not from the stream's; so does
-                            that of each record */
-    bool fresh;      /* scheduler: the next piece begins another chain of the packet */
-    uint8_t key;     /* of the stream's: 0, or 1 where it may have two */
+    bool begins_unit;    /* its chain, or of each record, starts from the CORE_BLOCK_BYTES ahead of data */
+    bool fresh;          /* scheduler: the next piece begins another chain of the packet */
+    uint8_t key;         /* of the stream's: 0, or 1 where it may have two */
     uint64_t pauses; /* scheduler: reservations of its stream are free once counters.pauses exceeds this */
 };
 
