@@ -133,14 +133,14 @@ void cpu_scheduler_destroy(struct cpu_scheduler *scheduler)
     }
 }
 
-/* The next chain of the packet begins at the next record of which there is something to encrypt, from `from` on. */
-static void find_record(struct cpu_packet *packet, uint32_t from)
+/* The next chain of the packet is that of the record at `from`; empty where nothing of it is encrypted. One record at a
+ * time, each a piece of its own: what is passed over takes its time too, and is in the bounds as any piece is. */
+static void take_record(struct cpu_packet *packet, uint32_t from)
 {
     uint32_t ahead;
 
-    while ((packet->chain_bytes = core_ts_scrambled_bytes(packet->data + from, &ahead)) == 0)
-        from += CORE_TS_BYTES;
-    packet->offset = from + ahead;
+    packet->chain_bytes = core_ts_scrambled_bytes(packet->data + from, &ahead);
+    packet->offset = from + (packet->chain_bytes > 0 ? ahead : CORE_TS_BYTES);
 }
 
 static void push_packet(struct cpu_scheduler *scheduler, struct cpu_packet *packet, core_ns now_ns)
@@ -152,7 +152,7 @@ static void push_packet(struct cpu_scheduler *scheduler, struct cpu_packet *pack
     packet->offset = 0;
     packet->chain_bytes = packet->bytes;
     if (stream->records)
-        find_record(packet, 0);
+        take_record(packet, 0);
     if (stream->head != NULL) {
         stream->tail->next = packet;
         stream->tail = packet;
@@ -234,6 +234,8 @@ static uint64_t burst_cut(struct cpu_scheduler *scheduler, uint32_t count)
         struct cpu_stream *stream = stream_of(scheduler->entries[i]);
         struct cpu_packet *packet = stream->head;
         uint8_t *data = packet->data + packet->offset;
+        if (packet->chain_bytes == 0)
+            continue; /* a record that passes */
         struct cpu_piece *piece = next[group_of(stream)]++;
         if (begins_chain(packet))
             memcpy(stream->chain, packet->data - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
@@ -300,11 +302,11 @@ static struct cpu_packet *stream_advance(struct cpu_scheduler *scheduler, struct
     packet->chain_bytes -= piece;
     packet->fresh = packet->chain_bytes == 0;
     core_status status = scheduler->statuses[group_of(stream)];
-    if (status != CORE_OK)
+    if (status != CORE_OK && piece > 0)
         packet->status = status;
     if (packet->done_bytes < packet->bytes) {
         if (packet->fresh)
-            find_record(packet, (packet->offset + CORE_TS_BYTES - 1) / CORE_TS_BYTES * CORE_TS_BYTES);
+            take_record(packet, (packet->offset + CORE_TS_BYTES - 1) / CORE_TS_BYTES * CORE_TS_BYTES);
         cpu_edf_push(scheduler->queue, &stream->entry, stream->entry.key_ns + stream->piece_deadline_ns,
                      now_ns);
         return NULL;
