@@ -114,6 +114,13 @@ enum millrace_direction { MILLRACE_DIRECTION_ENCRYPT = 0, MILLRACE_DIRECTION_DEC
  * bits are set; every packet is a message, unit is MESSAGE, iv_source CONSTANT, and padding CLEAR. */
 enum millrace_records { MILLRACE_RECORDS_NONE = 0, MILLRACE_RECORDS_TS = 1 };
 
+/* A code behind each message, by which who has the key can tell that it is genuine: HMAC-SHA-256 of mac_id, its number,
+ * its IV and its ciphertext, cut to 16 bytes (docs/protocol.md). With it go unit MESSAGE and an iv_source other than
+ * CHAIN. Encrypting, the code is the end of the result of a message's last packet. Decrypting, every packet is a whole
+ * message with its code behind it; one that is not genuine is answered with status FORGED and nothing else. */
+enum millrace_mac { MILLRACE_MAC_NONE = 0, MILLRACE_MAC_HMAC_SHA_256_128 = 1 };
+#define MILLRACE_MAC_BYTES 16
+
 enum millrace_key_kind { MILLRACE_KEY_NONE = 0, MILLRACE_KEY_INLINE = 1, MILLRACE_KEY_NAMED = 2 };
 
 /* A contract and its key, for OPEN and QUERY. Packets of at most packet_bytes, one every interval_ns in the
@@ -128,19 +135,21 @@ struct millrace_open {
     enum millrace_padding padding;
     enum millrace_unit unit;
     enum millrace_iv_source iv_source; /* with messages; else CHAIN */
-    uint64_t first_unit;               /* number of the first message, with COUNTER; else 0 */
+    uint64_t first_unit;               /* number of the first message, with COUNTER or a MAC; else 0 */
     /* Pattern: of each message so many blocks are encrypted, so many pass as they are, and so on; their chain
      * goes from one encrypted block to the next. 0 and 0: all are encrypted. 1 and 9 is what `cbcs` prescribes
      * for video (ISO 23001-7). */
     uint8_t crypt_blocks, skip_blocks;
     enum millrace_direction direction; /* DECRYPT: without padding, and not with iv_source RANDOM */
     enum millrace_records records;
+    enum millrace_mac mac;
     bool guaranteed; /* survives the loss of any one GPU */
     bool has_iv;     /* iv is given; else the server draws it */
     enum millrace_key_kind key_kind;
     const void *key;  /* INLINE: 16, 24 or 32 bytes; NAMED: the name of one of the server's, not terminated */
     size_t key_bytes; /* its length */
     uint8_t iv[MILLRACE_BLOCK_BYTES];
+    uint8_t mac_id[MILLRACE_MAC_BYTES]; /* with a MAC: what the owner likes, the same where it is decrypted */
 };
 
 /* The contract that an open stream is to have; packet size, cipher, padding, key and class stay. */
@@ -277,6 +286,7 @@ enum millrace_result_status {
     MILLRACE_RESULT_KEY_SPENT = 3,  /* bytes_per_key reached; chain unchanged; a new key is needed */
     MILLRACE_RESULT_FAILED = 4,     /* the engine failed; the stream can not go on and is closed */
     MILLRACE_RESULT_BROKEN = 5,     /* an earlier packet of its message was not encrypted */
+    MILLRACE_RESULT_FORGED = 6,     /* its MAC is not right, so that it is not decrypted */
 };
 
 #define MILLRACE_RESULT_MET     1u  /* deadline met */
@@ -503,8 +513,8 @@ MILLRACE_CHECKED millrace_status millrace_rekey_stream(struct millrace *connecti
                                                        struct millrace_refused *refused,
                                                        char error[MILLRACE_TEXT_BYTES]);
 
-/* One packet there and back, or one message (millrace_data). ciphertext: room for bytes + 16, and for 16 more
- * with MILLRACE_IV_RANDOM, where the IV comes first; *ciphertext_bytes is all of that, and the pointers of
+/* One packet there and back, or one message (millrace_data). ciphertext: room for bytes + 16, for 16 more with
+ * MILLRACE_IV_RANDOM, where the IV comes first, and for 16 more with a MAC; *ciphertext_bytes is all of that, and the pointers of
  * *result are into it. MILLRACE_INVALID with the server's reason if the result's status is not OK. */
 MILLRACE_CHECKED millrace_status millrace_encrypt(struct millrace *connection, uint32_t stream,
                                                   const void *packet, uint32_t bytes, int timeout_ms,

@@ -13,10 +13,11 @@
 
 /* ---- from bytes to frames ---- */
 
-/* Of a RESULT the longest packet, with a block of padding and, in version 3, an IV. */
+/* Of a RESULT the longest packet, with a block of padding and, in version 3, an IV and a code. */
 static uint32_t body_bytes_max(const struct millrace *connection, uint8_t type)
 {
-    const uint32_t more_bytes = connection->welcome.version < 3 ? CORE_BLOCK_BYTES : 2 * CORE_BLOCK_BYTES;
+    const uint32_t more_bytes =
+        CORE_BLOCK_BYTES + (connection->welcome.version < 3 ? 0 : CORE_BLOCK_BYTES + CORE_MAC_BYTES);
     return type != PROTOCOL_RESULT
                ? PROTOCOL_CONTROL_BYTES_MAX
                : PROTOCOL_RESULT_BYTES + connection->welcome.packet_bytes_max + more_bytes;

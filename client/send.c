@@ -124,7 +124,8 @@ core_status client_send_open(struct millrace *connection, enum protocol_type typ
     request->has_messages = open->spec.unit == CORE_UNIT_MESSAGE;
     request->has_ivs = open->spec.iv == CORE_IV_RANDOM;
     request->padded_bytes_max = core_stream_padded_bytes(open->spec.padding, open->spec.packet_bytes) +
-                                (request->has_ivs ? CORE_BLOCK_BYTES : 0);
+                                (request->has_ivs ? CORE_BLOCK_BYTES : 0) +
+                                core_stream_tag_bytes(&open->spec);
     connection->opening += type == PROTOCOL_OPEN;
     if (open->key_kind == PROTOCOL_KEY_INLINE) {
         connection->output.secret = true;

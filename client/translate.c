@@ -42,6 +42,9 @@ SAME_CORE(DIRECTION_ENCRYPT);
 SAME_CORE(DIRECTION_DECRYPT);
 SAME_CORE(RECORDS_NONE);
 SAME_CORE(RECORDS_TS);
+SAME_CORE(MAC_NONE);
+SAME_CORE(MAC_HMAC_SHA_256_128);
+SAME_CORE(MAC_BYTES);
 SAME(TEXT_BYTES, PROTOCOL_CONTROL_BYTES_MAX);
 SAME(KEY_NAME_BYTES_MAX, PROTOCOL_KEY_NAME_MAX);
 SAME_PROTOCOL(KEY_NONE);
@@ -82,6 +85,7 @@ SAME_PROTOCOL(RESULT_TOO_LONG);
 SAME_PROTOCOL(RESULT_KEY_SPENT);
 SAME_PROTOCOL(RESULT_FAILED);
 SAME_PROTOCOL(RESULT_BROKEN);
+SAME_PROTOCOL(RESULT_FORGED);
 SAME_PROTOCOL(RESULT_MET);
 SAME_PROTOCOL(RESULT_READER);
 SAME_PROTOCOL(RESULT_POLICED);
@@ -115,7 +119,7 @@ SAME_PROTOCOL(ERROR_SHUTDOWN);
 
 NO_PADDING_AFTER(millrace_tls, server_name);
 NO_PADDING_AFTER(millrace_callbacks, argument);
-NO_PADDING_AFTER(millrace_open, iv);
+NO_PADDING_AFTER(millrace_open, mac_id);
 NO_PADDING_AFTER(millrace_modify, latency_ns);
 NO_PADDING_AFTER(millrace_rekey, first);
 
@@ -147,13 +151,13 @@ core_status client_read_open(const struct millrace_open *given, struct protocol_
                              struct core_error *error)
 {
     struct millrace_open own;
-    core_status status = READ(millrace_open, &own, given, iv, error);
+    core_status status = READ(millrace_open, &own, given, mac_id, error);
     if (status || (status = check_byte("cipher", own.cipher, error)) ||
         (status = check_byte("padding", own.padding, error)) ||
         (status = check_byte("unit", own.unit, error)) ||
         (status = check_byte("iv_source", own.iv_source, error)) ||
         (status = check_byte("direction", own.direction, error)) ||
-        (status = check_byte("records", own.records, error)))
+        (status = check_byte("records", own.records, error)) || (status = check_byte("mac", own.mac, error)))
         return status;
     *open = (struct protocol_open){.spec = client_contract_spec(&own),
                                    .key_kind = (enum protocol_key_kind)own.key_kind,
@@ -161,6 +165,7 @@ core_status client_read_open(const struct millrace_open *given, struct protocol_
                                    .key = own.key,
                                    .key_bytes = key_bytes(own.key_bytes)};
     memcpy(open->iv, own.iv, sizeof open->iv);
+    memcpy(open->mac_id, own.mac_id, sizeof open->mac_id);
     return CORE_OK;
 }
 
@@ -209,6 +214,7 @@ struct millrace_open client_contract_open(const struct core_stream_spec *spec)
                                   .skip_blocks = spec->skip_blocks,
                                   .direction = (enum millrace_direction)spec->direction,
                                   .records = (enum millrace_records)spec->records,
+                                  .mac = (enum millrace_mac)spec->mac,
                                   .guaranteed = spec->guaranteed};
 }
 
@@ -227,6 +233,7 @@ struct core_stream_spec client_contract_spec(const struct millrace_open *open)
                                      .skip_blocks = open->skip_blocks,
                                      .direction = (enum core_direction)open->direction,
                                      .records = (enum core_records)open->records,
+                                     .mac = (enum core_mac)open->mac,
                                      .guaranteed = open->guaranteed};
 }
 

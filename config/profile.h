@@ -31,6 +31,10 @@ struct config_profile_cpu {
 struct config_profile_io {
     core_ns per_packet_ns;
     int64_t per_byte_fs;
+    /* And for each byte more: of a stream with a pattern, whose packets are sorted and put back; and of one with a
+     * MAC, for each byte and PERFMODEL_MAC_BYTES of each packet. A file without them has the values below. */
+    int64_t pattern_per_byte_fs;
+    int64_t mac_per_byte_fs;
     /* And of one that was encrypted by a GPU and is audited (core_stream_spec): alone, piece after piece of
      * cpu.piece_bytes, so c0 + l each, and c1. Not in files: from what the CPU's part says there. */
     core_ns audit_per_piece_ns[CORE_CIPHER_COUNT];
@@ -39,6 +43,9 @@ struct config_profile_io {
     core_ns rest_max_ns; /* longest that the thread lets packets gather at once: the smaller of this and 1/32
                             of what the margins leave of the shortest latency bound; 0: never */
 };
+
+#define CONFIG_PROFILE_PATTERN_FS INT64_C(500000)
+#define CONFIG_PROFILE_MAC_FS     INT64_C(5000000) /* without instructions for SHA-256 */
 
 #define CONFIG_PROFILE_MARGIN_PPM UINT32_C(1000000) /* as long again */
 

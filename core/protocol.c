@@ -45,6 +45,12 @@ static uint32_t open_bytes(uint16_t version)
     return version < 3 ? PROTOCOL_OPEN_BYTES_2 : PROTOCOL_OPEN_BYTES;
 }
 
+static uint32_t open_bytes_max(uint16_t version)
+{
+    const uint32_t mac_bytes = version < 3 ? 0 : CORE_MAC_BYTES;
+    return open_bytes(version) + CORE_BLOCK_BYTES + mac_bytes + PROTOCOL_KEY_NAME_MAX;
+}
+
 bool protocol_body_range(uint16_t version, uint8_t type, uint32_t packet_bytes_max, uint32_t *minimum,
                          uint32_t *maximum)
 {
@@ -58,7 +64,7 @@ bool protocol_body_range(uint16_t version, uint8_t type, uint32_t packet_bytes_m
     case PROTOCOL_OPEN:
     case PROTOCOL_QUERY:
         *minimum = open_bytes(version);
-        *maximum = open_bytes(version) + CORE_BLOCK_BYTES + PROTOCOL_KEY_NAME_MAX;
+        *maximum = open_bytes_max(version);
         return true;
     case PROTOCOL_DATA:
         *maximum = packet_bytes_max;
@@ -163,7 +169,7 @@ static void write_unit(uint8_t at[PROTOCOL_OPEN_BYTES - PROTOCOL_OPEN_BYTES_2],
     at[1] = (uint8_t)spec->iv;
     at[2] = spec->crypt_blocks;
     at[3] = spec->skip_blocks;
-    at[4] = 0;
+    at[4] = (uint8_t)spec->mac;
     at[5] = (uint8_t)spec->direction;
     at[6] = (uint8_t)spec->records;
     at[7] = 0;
@@ -176,8 +182,9 @@ uint32_t protocol_open_write(uint16_t version, uint8_t *frame, enum protocol_typ
     assert(type == PROTOCOL_OPEN || type == PROTOCOL_QUERY);
     assert(open->key_bytes <= PROTOCOL_KEY_NAME_MAX);
     uint32_t iv_bytes = open->has_iv ? CORE_BLOCK_BYTES : 0;
+    const uint32_t mac_bytes = version >= 3 && open->spec.mac != CORE_MAC_NONE ? CORE_MAC_BYTES : 0;
     const uint32_t fixed_bytes = open_bytes(version);
-    uint32_t body_bytes = fixed_bytes + iv_bytes + open->key_bytes;
+    uint32_t body_bytes = fixed_bytes + iv_bytes + mac_bytes + open->key_bytes;
     uint8_t *body = begin_frame(frame, type, request, body_bytes);
     put_u32(body, open->spec.packet_bytes);
     put_u32(body + 4, open->spec.burst_packets);
@@ -192,8 +199,9 @@ uint32_t protocol_open_write(uint16_t version, uint8_t *frame, enum protocol_typ
     if (version >= 3)
         write_unit(body + PROTOCOL_OPEN_BYTES_2, &open->spec);
     memcpy(body + fixed_bytes, open->iv, iv_bytes);
+    memcpy(body + fixed_bytes + iv_bytes, open->mac_id, mac_bytes);
     if (open->key_bytes > 0)
-        memcpy(body + fixed_bytes + iv_bytes, open->key, open->key_bytes);
+        memcpy(body + fixed_bytes + iv_bytes + mac_bytes, open->key, open->key_bytes);
     return PROTOCOL_HEADER_BYTES + body_bytes;
 }
 
@@ -219,13 +227,14 @@ core_status protocol_key_check(enum protocol_key_kind kind, const uint8_t *key, 
 static core_status read_unit(const uint8_t at[PROTOCOL_OPEN_BYTES - PROTOCOL_OPEN_BYTES_2],
                              struct core_stream_spec *spec, struct core_error *error)
 {
-    core_status status = check_zero("OPEN field at 36", at[4], error);
-    if (status || (status = check_zero("OPEN field at 39", at[7], error)))
+    core_status status = check_zero("OPEN field at 39", at[7], error);
+    if (status)
         return status;
     spec->unit = (enum core_unit)at[0];
     spec->iv = (enum core_iv)at[1];
     spec->crypt_blocks = at[2];
     spec->skip_blocks = at[3];
+    spec->mac = (enum core_mac)at[4];
     spec->direction = (enum core_direction)at[5];
     spec->records = (enum core_records)at[6];
     spec->first_unit = get_u64(at + 8);
@@ -237,8 +246,7 @@ core_status protocol_open_read(uint16_t version, const uint8_t *body, uint32_t b
 {
     const uint64_t flags_known = version < 2 ? 0 : OPEN_GUARANTEED;
     const uint32_t fixed_bytes = open_bytes(version);
-    core_status status = check_length("OPEN", bytes, fixed_bytes,
-                                      fixed_bytes + CORE_BLOCK_BYTES + PROTOCOL_KEY_NAME_MAX, error);
+    core_status status = check_length("OPEN", bytes, fixed_bytes, open_bytes_max(version), error);
     if (status || (status = check_value("OPEN IV mark", body[27], 0, 1, error)) ||
         (status = check_value("OPEN flags", get_u16(body + 30), 0, flags_known, error)))
         return status;
@@ -257,14 +265,16 @@ core_status protocol_open_read(uint16_t version, const uint8_t *body, uint32_t b
     if (version >= 3 && (status = read_unit(body + PROTOCOL_OPEN_BYTES_2, &open->spec, error)))
         return status;
     uint32_t iv_bytes = open->has_iv ? CORE_BLOCK_BYTES : 0;
-    uint32_t expected = fixed_bytes + iv_bytes + open->key_bytes;
+    const uint32_t mac_bytes = open->spec.mac != CORE_MAC_NONE ? CORE_MAC_BYTES : 0;
+    uint32_t expected = fixed_bytes + iv_bytes + mac_bytes + open->key_bytes;
     if (bytes != expected)
         return core_error_set(error, CORE_INVALID,
-                              "OPEN has a body of %" PRIu32 " bytes, its IV mark and key_bytes say %" PRIu32,
+                              "OPEN has a body of %" PRIu32
+                              " bytes, its IV mark, mac and key_bytes say %" PRIu32,
                               bytes, expected);
-    if (open->has_iv)
-        memcpy(open->iv, body + fixed_bytes, CORE_BLOCK_BYTES);
-    open->key = body + fixed_bytes + iv_bytes;
+    memcpy(open->iv, body + fixed_bytes, iv_bytes);
+    memcpy(open->mac_id, body + fixed_bytes + iv_bytes, mac_bytes);
+    open->key = body + fixed_bytes + iv_bytes + mac_bytes;
     return protocol_key_check(open->key_kind, open->key, open->key_bytes, error);
 }
 
@@ -397,11 +407,11 @@ core_status protocol_result_read(uint16_t version, const uint8_t *body, uint32_t
     const uint8_t flags_known = PROTOCOL_RESULT_MET | PROTOCOL_RESULT_READER | PROTOCOL_RESULT_POLICED |
                                 (version < 2 ? 0 : PROTOCOL_RESULT_FAULT) |
                                 (version < 3 ? 0 : PROTOCOL_RESULT_HAS_IV);
-    const uint32_t iv_bytes = version < 3 ? 0 : CORE_BLOCK_BYTES;
-    const uint8_t status_last = version < 3 ? PROTOCOL_RESULT_FAILED : PROTOCOL_RESULT_BROKEN;
+    const uint32_t more_bytes = version < 3 ? 0 : CORE_BLOCK_BYTES + CORE_MAC_BYTES;
+    const uint8_t status_last = version < 3 ? PROTOCOL_RESULT_FAILED : PROTOCOL_RESULT_FORGED;
     core_status status =
         check_length("RESULT", bytes, PROTOCOL_RESULT_BYTES,
-                     PROTOCOL_RESULT_BYTES + iv_bytes + CORE_PACKET_BYTES_MAX + CORE_BLOCK_BYTES, error);
+                     PROTOCOL_RESULT_BYTES + more_bytes + CORE_PACKET_BYTES_MAX + CORE_BLOCK_BYTES, error);
     if (status || (status = check_value("RESULT status", body[0], 0, status_last, error)) ||
         (status = check_value("RESULT flags", body[1], 0, flags_known, error)) ||
         (status = check_zero("RESULT field at 2", get_u16(body + 2), error)) ||

@@ -95,8 +95,9 @@ struct protocol_open {
     enum protocol_key_kind key_kind;
     bool has_iv;
     uint8_t iv[CORE_BLOCK_BYTES];
-    const uint8_t *key; /* inline: key bytes, inside the body; named: name, not terminated */
-    uint32_t key_bytes; /* its length */
+    uint8_t mac_id[CORE_MAC_BYTES]; /* with a MAC */
+    const uint8_t *key;             /* inline: key bytes, inside the body; named: name, not terminated */
+    uint32_t key_bytes;             /* its length */
 };
 
 enum protocol_unit { PROTOCOL_UNIT_NONE = 0, PROTOCOL_UNIT_CPU = 1, PROTOCOL_UNIT_GPU = 2 };
@@ -220,7 +221,8 @@ enum protocol_result_status {
     PROTOCOL_RESULT_KEY_SPENT =
         3,                      /* bytes_per_key reached; chain unchanged; open a new stream with a new key */
     PROTOCOL_RESULT_FAILED = 4, /* the engine failed; the stream can not go on and is closed */
-    PROTOCOL_RESULT_BROKEN = 5  /* version 3: an earlier packet of its message was not encrypted */
+    PROTOCOL_RESULT_BROKEN = 5, /* version 3: an earlier packet of its message was not encrypted */
+    PROTOCOL_RESULT_FORGED = 6  /* version 3: its MAC is not right, so that it is not decrypted */
 };
 
 #define PROTOCOL_RESULT_MET 1u /* deadline met */

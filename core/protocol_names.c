@@ -88,6 +88,8 @@ const char *protocol_result_name(enum protocol_result_status status)
         return "failed";
     case PROTOCOL_RESULT_BROKEN:
         return "broken";
+    case PROTOCOL_RESULT_FORGED:
+        return "forged";
     }
     return "unknown";
 }

@@ -47,9 +47,10 @@ static core_status unit_check(const struct core_stream_spec *spec, struct core_e
     if (spec->unit == CORE_UNIT_STREAM && spec->crypt_blocks + spec->skip_blocks > 0)
         return core_error_set(error, CORE_INVALID,
                               "there is a pattern, which a stream of unit message can have alone");
-    if (spec->iv != CORE_IV_COUNTER && spec->first_unit != 0)
-        return core_error_set(error, CORE_INVALID, "first_unit is %" PRIu64 ", must be 0 with iv %s",
-                              spec->first_unit, ivs[spec->iv]);
+    if (spec->iv != CORE_IV_COUNTER && spec->mac == CORE_MAC_NONE && spec->first_unit != 0)
+        return core_error_set(error, CORE_INVALID,
+                              "first_unit is %" PRIu64 ", must be 0 with iv %s and no mac", spec->first_unit,
+                              ivs[spec->iv]);
     if (spec->iv == CORE_IV_EXPLICIT && spec->packet_bytes <= CORE_BLOCK_BYTES)
         return core_error_set(error, CORE_INVALID,
                               "packet_bytes is %" PRIu32 ", must be more than the %d of an explicit IV",
@@ -106,6 +107,24 @@ static core_status direction_check(const struct core_stream_spec *spec, struct c
     return CORE_OK;
 }
 
+/* A code is about one message, and what is decrypted is given away only behind it: in one piece. */
+static core_status mac_check(const struct core_stream_spec *spec, struct core_error *error)
+{
+    if (spec->mac == CORE_MAC_NONE)
+        return CORE_OK;
+    if (spec->unit != CORE_UNIT_MESSAGE || spec->iv == CORE_IV_CHAIN || spec->records != CORE_RECORDS_NONE)
+        return core_error_set(error, CORE_INVALID,
+                              "there is a mac, which goes with unit message, an iv other than chain, and "
+                              "without records only");
+    const uint32_t ahead = spec->iv == CORE_IV_EXPLICIT ? CORE_BLOCK_BYTES : 0;
+    if (spec->direction == CORE_DIRECTION_DECRYPT && spec->packet_bytes <= ahead + CORE_MAC_BYTES)
+        return core_error_set(error, CORE_INVALID,
+                              "packet_bytes is %" PRIu32 ", must be more than the %" PRIu32
+                              " of a mac, and of an explicit IV, in decryption",
+                              spec->packet_bytes, ahead + CORE_MAC_BYTES);
+    return CORE_OK;
+}
+
 core_status core_stream_spec_check(const struct core_stream_spec *spec, struct core_error *error)
 {
     const struct {
@@ -122,6 +141,7 @@ core_status core_stream_spec_check(const struct core_stream_spec *spec, struct c
         {"iv", spec->iv, CORE_IV_CHAIN, CORE_IV_RANDOM},
         {"direction", spec->direction, CORE_DIRECTION_ENCRYPT, CORE_DIRECTION_DECRYPT},
         {"records", spec->records, CORE_RECORDS_NONE, CORE_RECORDS_TS},
+        {"mac", spec->mac, CORE_MAC_NONE, CORE_MAC_HMAC_SHA_256_128},
     };
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
         const core_status status =
@@ -134,7 +154,7 @@ core_status core_stream_spec_check(const struct core_stream_spec *spec, struct c
                               "packet_bytes is %" PRIu32 ", must be a multiple of %d with padding none",
                               spec->packet_bytes, CORE_BLOCK_BYTES);
     core_status (*const checks[])(const struct core_stream_spec *, struct core_error *) = {
-        unit_check, pattern_check, records_check, direction_check};
+        unit_check, pattern_check, records_check, direction_check, mac_check};
     core_status status = CORE_OK;
     for (size_t i = 0; status == CORE_OK && i < sizeof checks / sizeof checks[0]; i++)
         status = checks[i](spec, error);
@@ -177,9 +197,16 @@ static uint32_t iv_bytes(const struct core_stream_spec *spec)
     return brings_iv ? CORE_BLOCK_BYTES : 0;
 }
 
+uint32_t core_stream_tag_bytes(const struct core_stream_spec *spec)
+{
+    const bool adds = spec->mac != CORE_MAC_NONE && spec->direction == CORE_DIRECTION_ENCRYPT;
+    return adds ? CORE_MAC_BYTES : 0;
+}
+
 uint32_t core_stream_held_bytes(const struct core_stream_spec *spec)
 {
-    return core_stream_padded_bytes(spec->padding, spec->packet_bytes) + iv_bytes(spec);
+    return core_stream_padded_bytes(spec->padding, spec->packet_bytes) + iv_bytes(spec) +
+           core_stream_tag_bytes(spec);
 }
 
 uint32_t core_stream_packet_chains(const struct core_stream_spec *spec, uint32_t *chain_bytes)

@@ -40,6 +40,11 @@ enum core_direction { CORE_DIRECTION_ENCRYPT = 0, CORE_DIRECTION_DECRYPT = 1 };
  * itself. */
 enum core_records { CORE_RECORDS_NONE = 0, CORE_RECORDS_TS = 1 };
 
+/* What is put behind a message, so that who has the key can tell that it is genuine (encrypt, then MAC): HMAC-SHA-256 of
+ * an id that the stream's owner chose, the message's number, its IV and its ciphertext, cut to 16 bytes. */
+enum core_mac { CORE_MAC_NONE = 0, CORE_MAC_HMAC_SHA_256_128 = 1 };
+
+#define CORE_MAC_BYTES          16 /* of a code, and of its id */
 #define CORE_BLOCK_BYTES        16 /* AES block, IV and chaining value */
 #define CORE_PATTERN_BLOCKS_MAX 15 /* of each kind in a pattern: four bits in the formats that have one */
 
@@ -64,13 +69,14 @@ struct core_stream_spec {
                               server's choice, no part of the contract */
     enum core_unit unit;
     enum core_iv iv;
-    uint64_t first_unit; /* number of the first message, with COUNTER; else 0 */
+    uint64_t first_unit; /* number of the first message, with COUNTER or a MAC; else 0 */
     /* Pattern: of each message so many blocks are encrypted, so many pass as they are, and so on; their chain goes
      * from one encrypted block to the next. 0 and 0: all are encrypted. 1 and 9 is what `cbcs` prescribes for
      * video (ISO 23001-7). */
     uint8_t crypt_blocks, skip_blocks;
     enum core_direction direction;
     enum core_records records; /* TS: every packet is a message, and every record begins with its IV anew */
+    enum core_mac mac; /* decryption: every packet is a message, whose code is the end of packet_bytes */
 };
 
 /* CORE_OK, or CORE_INVALID with the field, its value and its range, or what does not go together, in error.
@@ -94,11 +100,15 @@ bool core_stream_needs_worker(const struct core_stream_spec *spec);
 /* Chains of a packet, which are encrypted one by one, of at most so many bytes each; 1, but with records. */
 uint32_t core_stream_packet_chains(const struct core_stream_spec *spec, uint32_t *chain_bytes);
 
-/* Bytes that the server has of the longest packet: padded, and with the IV that it puts ahead of it. */
+/* Bytes that the server has of the longest packet: padded, with the IV that it puts ahead of it, and the code that
+ * it puts behind. */
 uint32_t core_stream_held_bytes(const struct core_stream_spec *spec);
 
-/* Bytes that a unit of the server, a worker or a GPU, has of it: the same, but of a pattern only what is encrypted,
- * wherever in the pattern the packet begins. */
+/* Bytes that the server puts behind a message. */
+uint32_t core_stream_tag_bytes(const struct core_stream_spec *spec);
+
+/* Bytes that a unit of the server, a worker or a GPU, has of it: the same without the code, but of a pattern only
+ * what is encrypted, wherever in the pattern the packet begins. */
 uint32_t core_stream_packet_bytes(const struct core_stream_spec *spec);
 
 /* Long-run rate of the payload in bits per second, for people. */

@@ -5,9 +5,8 @@
 #include <assert.h>
 #include <stddef.h>
 
-#define FS_PER_NS       1000000
-#define IO_RESTS_SHARE  16
-#define PATTERN_BYTE_FS 500000 /* server/stream/pattern.h: there and back, docs/model.md */
+#define FS_PER_NS      1000000
+#define IO_RESTS_SHARE 16
 /* An urgency below this leaves no room for anything; it also keeps counts small (see the header). */
 #define URGENCY_NS_MIN CORE_NS_PER_US
 /* Work longer than this fits no window, so that charging no more than this refuses it all the same. */
@@ -249,11 +248,18 @@ static perfmodel_wide audit_fs(enum core_cipher cipher, uint32_t padded, const s
            (perfmodel_wide)profile->io.audit_per_byte_fs[cipher - 1] * padded;
 }
 
-/* What all bytes of a packet cost the I/O thread; by a pattern it sorts them as well, and puts them back. */
+/* What all bytes of a packet cost the I/O thread; by a pattern it sorts them as well, and puts them back, and for a
+ * MAC it reads them once more, with what stands before and behind them. */
 static perfmodel_wide io_bytes_fs(const struct core_stream_spec *spec, const struct config_profile *profile)
 {
-    const perfmodel_wide byte_fs = profile->io.per_byte_fs + (spec->crypt_blocks > 0 ? PATTERN_BYTE_FS : 0);
-    return byte_fs * core_stream_held_bytes(spec);
+    const perfmodel_wide bytes = core_stream_held_bytes(spec);
+    perfmodel_wide fs = bytes * profile->io.per_byte_fs;
+
+    if (spec->crypt_blocks > 0)
+        fs += bytes * profile->io.pattern_per_byte_fs;
+    if (spec->mac != CORE_MAC_NONE)
+        fs += (bytes + PERFMODEL_MAC_BYTES) * profile->io.mac_per_byte_fs;
+    return fs;
 }
 
 int64_t perfmodel_io_utilisation_ppb(const struct core_stream_spec *spec,

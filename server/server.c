@@ -101,10 +101,11 @@ static core_status prepare_secrets(struct server *server, struct core_error *err
 {
     const struct config_server *config = server->config;
     bool locked = false, tls_locked = true;
+    const struct core_stream_spec largest = {.unit = CORE_UNIT_MESSAGE, .mac = CORE_MAC_HMAC_SHA_256_128};
     size_t state_bytes = CORE_SECRET_BLOCK_BYTES_MIN;
     if (server->engine == NULL)
         return CORE_OK; /* a check has told why */
-    while (state_bytes < server_stream_secret_bytes(server->engine, CORE_UNIT_MESSAGE))
+    while (state_bytes < server_stream_secret_bytes(server->engine, &largest))
         state_bytes *= 2;
     core_status status = core_tls_ready(error);
     if (status == CORE_OK)

@@ -76,6 +76,8 @@ static void fill_io(struct config_profile *profile, const struct server_probe *p
     core_ns margin_ns = core_time_max(probe->latency_p999_ns, MARGIN_NS_MIN);
     profile->io = (struct config_profile_io){.per_packet_ns = probe->per_packet_ns,
                                              .per_byte_fs = probe->per_byte_fs,
+                                             .pattern_per_byte_fs = probe->pattern_per_byte_fs,
+                                             .mac_per_byte_fs = probe->mac_per_byte_fs,
                                              .limit_percent = IO_LIMIT_PERCENT,
                                              .rest_max_ns = IO_REST_NS};
     profile->margins =

@@ -4,7 +4,8 @@
  * server that talks to the caller over a socket pair. A packet's cost is the CPU time of the I/O thread for
  * packets of two sizes, sent as many at once as a busy thread finds in a socket. A margin is the 99.9th
  * percentile of the latency of packets sent one at a time, so that it includes the time in which this machine
- * wakes two threads. Where there are GPUs, packets of streams on them are measured the same way. The result holds for the real-time settings and the background load during the
+ * wakes two threads. What a pattern and a MAC cost is what a packet of such a stream costs more. Where there are
+ * GPUs, packets of streams on them are measured the same way. The result holds for the real-time settings and the background load during the
  * measurement: they should be those of the server. */
 #ifndef MILLRACE_SERVER_CALIBRATE_CALIBRATE_H
 #define MILLRACE_SERVER_CALIBRATE_CALIBRATE_H

@@ -14,11 +14,12 @@
 #include <unistd.h>
 
 /* Packets in a round, one of each stream: about as many as a busy thread finds when it reads a socket. */
-#define VERSION         1 /* of the protocol */
+#define VERSION         3 /* of the protocol */
 #define STREAMS         128
 #define LARGE_STREAMS   32
+#define STREAMS_MAX     (STREAMS + 2 * LARGE_STREAMS)
 #define PACKET_NS_MIN   300    /* the like */
-#define BYTE_FS_MIN     100000 /* 10 GB/s: no socket copies faster, a smaller figure is noise */
+#define BYTE_FS_MIN     100000 /* 10 GB/s: nothing is copied or hashed faster, a smaller figure is noise */
 #define SLICES          9
 #define GPU_PATIENCE_NS (10 * CORE_NS_PER_S) /* with the processor that plays a card */
 #define SMALL_BYTES     64u
@@ -26,8 +27,15 @@
 #define LATENCY_BYTES   1024u
 #define LATENCY_GAP_NS  (200 * CORE_NS_PER_US)
 #define ANSWER_MS       2000
-#define RESULT_OVERHEAD (PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES)
+#define RESULT_OVERHEAD (PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES + CORE_MAC_BYTES)
 #define BUFFER_BYTES    (LARGE_STREAMS * (LARGE_BYTES + RESULT_OVERHEAD) + 4096)
+
+/* Streams of one kind, of which each round sends one packet each. */
+struct group {
+    struct core_stream_spec spec;
+    uint32_t count, streams[STREAMS];
+    uint32_t sequence; /* the same for all that have sent */
+};
 
 /* The private server and our end of its connection. */
 struct bench {
@@ -35,8 +43,7 @@ struct bench {
     struct config_profile profile;
     struct server *server;
     int descriptor;
-    uint32_t streams[STREAMS];
-    uint32_t sequence; /* the same for all streams: each round sends one packet of each */
+    struct group plain, pattern, mac;
     uint8_t *out, *in;
 };
 
@@ -95,52 +102,80 @@ static struct core_stream_spec contract_of(const struct bench *bench)
                                      .padding = CORE_PADDING_NONE};
 }
 
-/* HELLO and the streams. */
-static core_status greet(struct bench *bench, struct core_error *error)
+static core_status open_streams(struct bench *bench, struct group *group, const struct core_stream_spec *spec,
+                                uint32_t count, struct core_error *error)
 {
     static const uint8_t key[16];
     struct protocol_open open = {
-        .spec = contract_of(bench), .key_kind = PROTOCOL_KEY_INLINE, .key = key, .key_bytes = sizeof key};
+        .spec = *spec, .key_kind = PROTOCOL_KEY_INLINE, .key = key, .key_bytes = sizeof key};
     struct protocol_header header;
     struct protocol_opened opened;
-    uint32_t bytes = protocol_hello_write(bench->out, VERSION, VERSION);
-    core_status status = write_all(bench->descriptor, bench->out, bytes, error);
+    core_status status = CORE_OK;
 
-    if (status == CORE_OK)
-        status = expect(bench, PROTOCOL_WELCOME, &header, error);
-    for (uint32_t i = 0; status == CORE_OK && i < STREAMS; i++) {
-        bytes = protocol_open_write(2, bench->out, PROTOCOL_OPEN, i, &open);
+    *group = (struct group){.spec = *spec};
+    while (status == CORE_OK && group->count < count) {
+        const uint32_t bytes = protocol_open_write(VERSION, bench->out, PROTOCOL_OPEN, group->count, &open);
         status = write_all(bench->descriptor, bench->out, bytes, error);
         if (status == CORE_OK)
             status = expect(bench, PROTOCOL_OPENED, &header, error);
         if (status == CORE_OK)
             status = protocol_opened_read(VERSION, bench->in, header.body_bytes, &opened, error);
-        bench->streams[i] = opened.stream;
+        if (status == CORE_OK)
+            group->streams[group->count++] = opened.stream;
     }
+    return status;
+}
+
+/* HELLO and the streams: those with a pattern have the one that is cut the most. */
+static core_status greet(struct bench *bench, struct core_error *error)
+{
+    const struct core_stream_spec plain = contract_of(bench);
+    struct core_stream_spec pattern = plain, mac = plain;
+    struct protocol_header header;
+    uint32_t bytes = protocol_hello_write(bench->out, VERSION, VERSION);
+    core_status status = write_all(bench->descriptor, bench->out, bytes, error);
+
+    pattern.unit = mac.unit = CORE_UNIT_MESSAGE;
+    pattern.iv = mac.iv = CORE_IV_COUNTER;
+    pattern.crypt_blocks = pattern.skip_blocks = 1;
+    mac.mac = CORE_MAC_HMAC_SHA_256_128;
+    if (status == CORE_OK)
+        status = expect(bench, PROTOCOL_WELCOME, &header, error);
+    if (status == CORE_OK)
+        status = open_streams(bench, &bench->plain, &plain, STREAMS, error);
+    if (status == CORE_OK && bench->profile.gpu_count == 0)
+        status = open_streams(bench, &bench->pattern, &pattern, LARGE_STREAMS, error);
+    if (status == CORE_OK && bench->profile.gpu_count == 0)
+        status = open_streams(bench, &bench->mac, &mac, LARGE_STREAMS, error);
     return status;
 }
 
 /* One packet of `count` streams in one write; waits for the results. latency (may be NULL) takes the server's
  * word. */
-static core_status round_trip(struct bench *bench, uint32_t count, uint32_t packet_bytes,
+static core_status round_trip(struct bench *bench, struct group *group, uint32_t count, uint32_t packet_bytes,
                               struct core_histogram *latency, struct core_error *error)
 {
-    size_t out_bytes = 0, in_bytes = count * (size_t)(RESULT_OVERHEAD + packet_bytes);
+    const bool messages = group->spec.unit == CORE_UNIT_MESSAGE;
+    const uint32_t cipher_bytes = packet_bytes + core_stream_tag_bytes(&group->spec);
+    size_t out_bytes = 0,
+           in_bytes = count * (size_t)(PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES + cipher_bytes);
     for (uint32_t i = 0; i < count; i++) {
         struct protocol_header header = {.body_bytes = packet_bytes,
                                          .type = PROTOCOL_DATA,
-                                         .id = bench->streams[i],
-                                         .sequence = bench->sequence};
+                                         .flags = messages ? PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST : 0,
+                                         .id = group->streams[i],
+                                         .sequence = group->sequence};
         protocol_header_write(bench->out + out_bytes, &header);
         out_bytes += PROTOCOL_HEADER_BYTES + packet_bytes;
     }
+    group->sequence++;
     core_status status = write_all(bench->descriptor, bench->out, out_bytes, error);
     if (status == CORE_OK)
         status = read_all(bench->descriptor, bench->in, in_bytes, error);
     if (status == CORE_OK && latency != NULL) {
         struct protocol_result result;
         status = protocol_result_read(VERSION, bench->in + PROTOCOL_HEADER_BYTES,
-                                      PROTOCOL_RESULT_BYTES + packet_bytes, &result, error);
+                                      PROTOCOL_RESULT_BYTES + cipher_bytes, &result, error);
         core_histogram_record(latency, result.latency_ns);
     }
     return status;
@@ -160,8 +195,9 @@ static core_ns clock_read_ns(clockid_t clock)
 }
 
 /* CPU time of the I/O thread for one packet of this size, picoseconds: the median of several slices. */
-static core_status packet_cost_ps(struct bench *bench, uint32_t streams, uint32_t packet_bytes,
-                                  core_ns time_ns, int64_t *cost_ps, struct core_error *error)
+static core_status packet_cost_ps(struct bench *bench, struct group *group, uint32_t streams,
+                                  uint32_t packet_bytes, core_ns time_ns, int64_t *cost_ps,
+                                  struct core_error *error)
 {
     int64_t slices_ps[SLICES];
     clockid_t clock;
@@ -172,10 +208,9 @@ static core_status packet_cost_ps(struct bench *bench, uint32_t streams, uint32_
         core_ns before_ns = clock_read_ns(clock), end_ns = core_time_now_ns() + time_ns / SLICES;
         int64_t packets = 0;
         do {
-            core_status status = round_trip(bench, streams, packet_bytes, NULL, error);
+            core_status status = round_trip(bench, group, streams, packet_bytes, NULL, error);
             if (status != CORE_OK)
                 return status;
-            bench->sequence++;
             packets += streams;
         } while (core_time_now_ns() < end_ns);
         slices_ps[slice] = (clock_read_ns(clock) - before_ns) * 1000 / packets;
@@ -198,11 +233,30 @@ static core_status lone_packets(struct bench *bench, core_ns time_ns, core_ns *p
     for (core_ns next_ns = start_ns; status == CORE_OK && next_ns < start_ns + time_ns;
          next_ns += LATENCY_GAP_NS) {
         core_time_sleep_until(next_ns);
-        status = round_trip(bench, 1, LATENCY_BYTES, latency, error);
-        bench->sequence++;
+        status = round_trip(bench, &bench->plain, 1, LATENCY_BYTES, latency, error);
     }
     *p999_ns = core_histogram_percentile_ns(latency, 99.9);
     free(latency);
+    return status;
+}
+
+static int64_t per_byte_fs(int64_t more_ps, int64_t bytes)
+{
+    const int64_t byte_fs = more_ps * 1000 / bytes;
+    return byte_fs > BYTE_FS_MIN ? byte_fs : BYTE_FS_MIN;
+}
+
+/* What streams of other kinds cost more. */
+static core_status measure_kinds(struct bench *bench, int64_t large_ps, core_ns time_ns,
+                                 struct server_probe *probe, struct core_error *error)
+{
+    int64_t pattern_ps = 0, mac_ps = 0;
+    core_status status =
+        packet_cost_ps(bench, &bench->pattern, LARGE_STREAMS, LARGE_BYTES, time_ns / 2, &pattern_ps, error);
+    if (status == CORE_OK)
+        status = packet_cost_ps(bench, &bench->mac, LARGE_STREAMS, LARGE_BYTES, time_ns / 2, &mac_ps, error);
+    probe->pattern_per_byte_fs = per_byte_fs(pattern_ps - large_ps, LARGE_BYTES);
+    probe->mac_per_byte_fs = per_byte_fs(mac_ps - large_ps, LARGE_BYTES);
     return status;
 }
 
@@ -212,15 +266,17 @@ static core_status measure(struct bench *bench, core_ns time_ns, struct server_p
     int64_t small_ps = 0, large_ps = 0;
     core_status status = greet(bench, error);
     if (status == CORE_OK)
-        status = packet_cost_ps(bench, STREAMS, SMALL_BYTES, time_ns / 3, &small_ps, error);
+        status = packet_cost_ps(bench, &bench->plain, STREAMS, SMALL_BYTES, time_ns / 4, &small_ps, error);
     if (status == CORE_OK)
-        status = packet_cost_ps(bench, LARGE_STREAMS, LARGE_BYTES, time_ns / 3, &large_ps, error);
+        status =
+            packet_cost_ps(bench, &bench->plain, LARGE_STREAMS, LARGE_BYTES, time_ns / 4, &large_ps, error);
     if (status == CORE_OK && bench->profile.gpu_count == 0)
-        status = lone_packets(bench, time_ns / 3, &probe->latency_p999_ns, error);
+        status = measure_kinds(bench, large_ps, time_ns / 4, probe, error);
+    if (status == CORE_OK && bench->profile.gpu_count == 0)
+        status = lone_packets(bench, time_ns / 4, &probe->latency_p999_ns, error);
     if (status != CORE_OK)
         return status;
-    int64_t byte_fs = (large_ps - small_ps) * 1000 / (LARGE_BYTES - SMALL_BYTES);
-    probe->per_byte_fs = byte_fs > BYTE_FS_MIN ? byte_fs : BYTE_FS_MIN;
+    probe->per_byte_fs = per_byte_fs(large_ps - small_ps, LARGE_BYTES - SMALL_BYTES);
     int64_t packet_ns = (small_ps * 1000 - probe->per_byte_fs * SMALL_BYTES) / 1000000 + 1;
     probe->per_packet_ns = core_time_max(packet_ns, PACKET_NS_MIN);
     return CORE_OK;
@@ -279,8 +335,8 @@ core_status server_probe_run(const struct server_probe_options *options, struct 
                                .worker_priority = 20,
                                .io_priority = 10},
                    .limits = {.connections = 1,
-                              .streams = STREAMS,
-                              .streams_per_connection = STREAMS,
+                              .streams = STREAMS_MAX,
+                              .streams_per_connection = STREAMS_MAX,
                               .packet_bytes = LARGE_BYTES,
                               .burst_packets = 16,
                               .stream_buffer_bytes = 1 << 20,
@@ -294,6 +350,7 @@ core_status server_probe_run(const struct server_probe_options *options, struct 
                    .gpus = {.use = options->gpu_program != NULL ? CONFIG_GPUS_EMULATED : CONFIG_GPUS_NONE,
                             .program = (char *)options->gpu_program,
                             .hang_ns = GPU_PATIENCE_NS},
+                   .client_iv = true,
                    .engine = auto_name},
         .profile = {.name = probe_name,
                     .machine = machine,

@@ -343,8 +343,9 @@ static core_status arm_stream(struct server_io *io, struct server_stream *stream
 {
     const struct server *server = io->server;
     struct perfmodel_cpu_task task = task_of(server, request);
-    core_status status = server_stream_arm(stream, server->engine, io->streams.engine, &task,
-                                           server->profile->margins.in_ns, request->key, request->iv);
+    core_status status =
+        server_stream_arm(stream, server->engine, io->streams.engine, &task, server->profile->margins.in_ns,
+                          request->key, request->iv, request->open.mac_id);
 
     stream->units.worker = server_backup_worker(server, request->reservation);
     if (status != CORE_OK || request->gpu == SERVER_NO_GPU)

@@ -21,13 +21,19 @@ static bool is_last(const struct server_packet *packet)
     return (packet->flags & PROTOCOL_DATA_LAST) != 0;
 }
 
+/* What is decrypted is given away behind its code alone. */
+static bool must_bring_tag(const struct server_stream *stream)
+{
+    return stream->spec.mac != CORE_MAC_NONE && stream->spec.direction == CORE_DIRECTION_DECRYPT;
+}
+
 bool server_message_follows(const struct server_stream *stream, uint8_t flags)
 {
     const uint8_t whole = PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST;
 
     if (!has_messages(stream))
         return flags == 0;
-    if (stream->spec.records != CORE_RECORDS_NONE && (flags & whole) != whole)
+    if ((stream->spec.records != CORE_RECORDS_NONE || must_bring_tag(stream)) && (flags & whole) != whole)
         return false;
     return ((flags & PROTOCOL_DATA_FIRST) != 0) == !stream->message.begun;
 }
@@ -52,14 +58,16 @@ void server_message_first_iv(const struct protocol_open *open, struct server_ivs
 
 void server_message_receive(struct server_stream *stream, struct server_packet *packet)
 {
+    packet->brings_iv = packet->brings_tag = false;
     if (!has_messages(stream)) {
         packet->flags = PROTOCOL_DATA_LAST;
-        packet->brings_iv = false;
         return;
     }
     stream->message.begun = !is_last(packet);
     packet->brings_iv =
         stream->spec.iv == CORE_IV_EXPLICIT && is_first(packet) && packet->bytes >= CORE_BLOCK_BYTES;
+    packet->brings_tag =
+        must_bring_tag(stream) && packet->bytes >= server_packet_iv_bytes(packet) + CORE_MAC_BYTES;
 }
 
 /* Of all records; SIZE_MAX where they are none. */
@@ -98,12 +106,13 @@ static enum protocol_result_status judge(const struct server_stream *stream,
                                          uint64_t bytes_per_key)
 {
     const bool lacks_iv = stream->spec.iv == CORE_IV_EXPLICIT && is_first(packet) && !packet->brings_iv;
+    const bool lacks_tag = must_bring_tag(stream) && !packet->brings_tag;
 
     if (stream->message.broken)
         return PROTOCOL_RESULT_BROKEN;
     if (packet->bytes > stream->spec.packet_bytes)
         return PROTOCOL_RESULT_TOO_LONG;
-    if (bytes == SIZE_MAX || lacks_iv)
+    if (bytes == SIZE_MAX || lacks_iv || lacks_tag)
         return PROTOCOL_RESULT_NOT_BLOCKS;
     if (stream->account.key_bytes + bytes > bytes_per_key)
         return PROTOCOL_RESULT_KEY_SPENT;

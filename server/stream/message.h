@@ -37,8 +37,8 @@ bool server_message_follows(const struct server_stream *stream, uint8_t flags);
 void server_message_first_iv(const struct protocol_open *open, struct server_ivs *ivs,
                              uint8_t iv[CORE_BLOCK_BYTES]);
 
-/* A packet, whose bytes and flags are there, is the next one: sets how many of its bytes are the IV, before they
- * are received. */
+/* A packet, whose bytes and flags are there, is the next one: sets how many of its bytes are the IV and the code of its
+ * message, before they are received. */
 void server_message_receive(struct server_stream *stream, struct server_packet *packet);
 
 /* The packet has been received. Sets cpu.bytes, what of it is encrypted, padded: 0 where none is; and puts the IV of

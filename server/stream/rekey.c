@@ -114,6 +114,7 @@ static void retire(struct server_stream *stream)
         return;
     cpu_stream_key_wipe(stream->cpu, stream->client->io->server->engine, which);
     core_secret_wipe(server_stream_key(stream, which), SERVER_KEY_BYTES);
+    server_mac_key_wipe(stream, which);
     stream->keys.held &= (uint8_t)~bit(which);
     tell_places(stream);
 }
@@ -146,6 +147,7 @@ core_status server_rekey_begin(struct server_stream *stream, uint64_t first, uin
         core_secret_wipe(server_stream_key(stream, which), SERVER_KEY_BYTES);
         return status;
     }
+    server_mac_key_set(stream, which);
     stream->keys.held |= (uint8_t)bit(which);
     stream->keys.state = SERVER_REKEY_ASKED;
     stream->keys.first = first;

@@ -17,7 +17,8 @@
 static uint64_t slot_stride(const struct core_stream_spec *spec)
 {
     uint64_t bytes = SLOT_HEADER_BYTES + (spec->unit == CORE_UNIT_MESSAGE ? CORE_BLOCK_BYTES : 0u) +
-                     (uint64_t)core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+                     (uint64_t)core_stream_padded_bytes(spec->padding, spec->packet_bytes) +
+                     core_stream_tag_bytes(spec);
     bytes = (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     return bytes % 4096 == 0 ? bytes + CACHE_LINE : bytes;
 }
@@ -142,22 +143,36 @@ bool server_stream_sheds(const struct server_stream *stream)
 
 /* ---- life ---- */
 
-static uint32_t keys_of(enum core_unit unit)
+static uint32_t keys_of(const struct core_stream_spec *spec)
 {
-    return unit == CORE_UNIT_MESSAGE ? SERVER_STREAM_KEYS : 1;
+    return spec->unit == CORE_UNIT_MESSAGE ? SERVER_STREAM_KEYS : 1;
 }
 
-size_t server_stream_secret_bytes(const struct cpu_engine_ops *ops, enum core_unit unit)
+_Static_assert(SERVER_KEY_BYTES % _Alignof(struct server_mac) == 0, "what is behind the keys is aligned");
+
+size_t server_stream_secret_bytes(const struct cpu_engine_ops *ops, const struct core_stream_spec *spec)
 {
-    return cpu_stream_bytes(ops, keys_of(unit)) + (size_t)SERVER_KEY_BYTES * keys_of(unit);
+    return cpu_stream_bytes(ops, keys_of(spec)) + (size_t)SERVER_KEY_BYTES * keys_of(spec) +
+           (spec->mac != CORE_MAC_NONE ? sizeof(struct server_mac) : 0);
+}
+
+static void arm_mac(struct server_stream *stream, const uint8_t id[CORE_MAC_BYTES])
+{
+    if (stream->spec.mac == CORE_MAC_NONE)
+        return;
+    stream->mac = (struct server_mac *)server_stream_key(stream, SERVER_STREAM_KEYS); /* behind the keys */
+    stream->mac->number = stream->spec.first_unit;
+    memcpy(stream->mac->id, id, CORE_MAC_BYTES);
+    server_mac_key_set(stream, 0);
 }
 
 core_status server_stream_arm(struct server_stream *stream, const struct cpu_engine_ops *ops,
                               struct cpu_engine *engine, const struct perfmodel_cpu_task *task, core_ns in_ns,
-                              const uint8_t *key, const uint8_t iv[CORE_BLOCK_BYTES])
+                              const uint8_t *key, const uint8_t iv[CORE_BLOCK_BYTES],
+                              const uint8_t mac_id[CORE_MAC_BYTES])
 {
-    const enum core_unit unit = stream->spec.unit;
-    stream->cpu = core_secret_alloc(server_stream_secret_bytes(ops, unit));
+    const size_t secret_bytes = server_stream_secret_bytes(ops, &stream->spec);
+    stream->cpu = core_secret_alloc(secret_bytes);
     if (stream->cpu == NULL)
         return CORE_NO_MEMORY;
     const struct cpu_stream_options options = {.cipher = stream->spec.cipher,
@@ -167,14 +182,15 @@ core_status server_stream_arm(struct server_stream *stream, const struct cpu_eng
                                                .piece_deadline_ns = task->deadline_ns};
     core_status status = cpu_stream_init(stream->cpu, ops, engine, &options, key, iv);
     if (status != CORE_OK) {
-        core_secret_free(stream->cpu, server_stream_secret_bytes(ops, unit));
+        core_secret_free(stream->cpu, secret_bytes);
         stream->cpu = NULL;
         return status;
     }
     memcpy(stream->message.iv, iv, CORE_BLOCK_BYTES);
-    stream->keys.bytes = (uint8_t *)stream->cpu + cpu_stream_bytes(ops, keys_of(unit));
+    stream->keys.bytes = (uint8_t *)stream->cpu + cpu_stream_bytes(ops, keys_of(&stream->spec));
     stream->keys.held = 1;
     memcpy(server_stream_key(stream, 0), key, core_cipher_key_bytes(stream->spec.cipher));
+    arm_mac(stream, mac_id);
     stream->in_ns = in_ns;
     server_policer_init(&stream->policer, &stream->spec, 0);
     server_pacer_init(&stream->pace, &stream->spec, task->spacing_ns);
@@ -194,7 +210,7 @@ void server_stream_destroy(struct server_stream *stream, const struct cpu_engine
 {
     if (stream->cpu != NULL) {
         cpu_stream_wipe(stream->cpu, ops);
-        core_secret_free(stream->cpu, server_stream_secret_bytes(ops, stream->spec.unit));
+        core_secret_free(stream->cpu, server_stream_secret_bytes(ops, &stream->spec));
     }
     server_blocks_destroy(stream->memory.blocks);
     free(stream);
@@ -219,8 +235,8 @@ struct server_packet *server_stream_take(struct server_stream *stream, uint32_t 
     packet->flags = flags & (PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST);
     server_message_receive(stream, packet);
     packet->status = PROTOCOL_RESULT_OK;
-    packet->ready = packet->policed = packet->diverted = packet->keyed = packet->sorted =
-        packet->output.counted = false;
+    packet->ready = packet->policed = packet->diverted = packet->keyed = packet->sorted = packet->forged =
+        packet->tagged = packet->output.counted = false;
     return packet;
 }
 
@@ -283,6 +299,7 @@ bool server_stream_accept(struct server_stream *stream, struct server_packet *pa
     }
     packet->cpu.done_bytes = 0;
     stream->account.key_bytes += packet->cpu.bytes;
+    server_mac_judge(packet);
     server_pattern_sort(packet);
     if (packet->cpu.data == server_packet_payload(packet))
         pad(packet);
@@ -299,6 +316,7 @@ struct server_packet *server_stream_next_ready(struct server_stream *stream)
         stream->queue.tail = NULL;
     packet->next = NULL;
     server_pattern_restore(packet);
+    server_mac_deliver(packet);
     return packet;
 }
 
@@ -341,7 +359,7 @@ struct protocol_result server_packet_stamp(struct server_packet *packet, core_ns
             result.flags |= PROTOCOL_RESULT_MET;
         else if (packet->cpu.finished_ns <= packet->deadline_ns && blocked_ns <= packet->deadline_ns)
             result.flags |= PROTOCOL_RESULT_MET | PROTOCOL_RESULT_READER;
-        bytes = packet->cpu.bytes + server_packet_clear_bytes(packet);
+        bytes = packet->cpu.bytes + server_packet_clear_bytes(packet) + (packet->tagged ? CORE_MAC_BYTES : 0);
     }
     const uint32_t iv_bytes = tells_iv(packet) ? CORE_BLOCK_BYTES : 0;
     result.flags |= iv_bytes > 0 ? PROTOCOL_RESULT_HAS_IV : 0;

@@ -3,7 +3,8 @@
  * Owned by the I/O thread of its connection, except `cpu`, which belongs to the worker while packets are
  * inside (cpu/scheduler.h). All memory is taken when the stream opens, or when its contract changes: blocks
  * of packets, a record and a slot for each; a slot is the RESULT frame in the making, 32 bytes for its header,
- * 16 for the IV where units are messages, and then the payload, encrypted in place. A payload comes into it at once, or with server_packet_fill: at
+ * 16 for the IV where units are messages, and then the payload, encrypted in place, and 16 for
+ * the code of a message where there is a MAC. A payload comes into it at once, or with server_packet_fill: at
  * the latest where the packet is not handed over to a GPU before the thread reads on. */
 #ifndef MILLRACE_SERVER_STREAM_STREAM_H
 #define MILLRACE_SERVER_STREAM_STREAM_H
@@ -15,6 +16,7 @@
 #include "server/stream/arrival.h"
 #include "server/stream/eligible_queue.h"
 #include "server/stream/gpu_binding.h"
+#include "server/stream/mac.h"
 #include "server/stream/message.h"
 #include "server/stream/migration.h"
 #include "server/stream/notification.h"
@@ -56,7 +58,7 @@ struct server_packet {
     core_ns unseen_ns;   /* it may have waited so long before its arrival (server/stream/policer.h) */
     core_ns deadline_ns; /* eligible_ns - unseen_ns + the latency bound */
     uint32_t sequence;
-    uint32_t bytes;    /* received payload, before padding, and with the IV that is ahead of it */
+    uint32_t bytes;    /* received payload, before padding, with the IV ahead of it and the code behind */
     int32_t handed_ns; /* from its eligible time to when its unit got it; at most INT32_MAX */
     enum protocol_result_status status : 8; /* other than OK: never went to a worker */
     uint8_t flags : 2;  /* of its DATA frame; of a stream without messages: each is a LAST */
@@ -67,6 +69,9 @@ struct server_packet {
     bool held : 1;          /* it waited to be read because of its sender (server/stream/arrival.h) */
     bool diverted : 1;      /* of a stream on a GPU, but served by the fallback worker or a backup */
     bool sorted : 1;        /* by its stream's pattern (server/stream/pattern.h) */
+    bool brings_tag : 1;    /* the last 16 of its bytes are the code of its message */
+    bool forged : 1;        /* and it is not the right one */
+    bool tagged : 1;        /* the code of its message lies behind it in the slot */
     bool audited : 1;       /* what a GPU makes of it is compared: its plaintext is in the slot, too */
     uint8_t pattern_blocks; /* blocks of the pattern's cycle before it */
     uint16_t unit;          /* unit that it was handed to (struct server_unit_stats) */
@@ -148,6 +153,7 @@ struct server_stream {
     struct core_stream_spec spec;
     struct cpu_stream *cpu; /* secret memory */
     struct server_stream_keys keys;
+    struct server_mac *mac; /* secret memory; NULL: the stream has none */
     enum server_stream_state state;
     bool unannounced; /* its OPEN was refused late: no CLOSED is sent */
     enum protocol_close_reason close_reason;
@@ -225,11 +231,12 @@ CORE_CHECKED core_status server_stream_create(struct server_stream **stream,
 CORE_CHECKED core_status server_stream_arm(struct server_stream *stream, const struct cpu_engine_ops *ops,
                                            struct cpu_engine *engine, const struct perfmodel_cpu_task *task,
                                            core_ns in_ns, const uint8_t *key,
-                                           const uint8_t iv[CORE_BLOCK_BYTES]);
+                                           const uint8_t iv[CORE_BLOCK_BYTES],
+                                           const uint8_t mac_id[CORE_MAC_BYTES]);
 
-/* Secret memory of a stream whose unit is this: the worker's part, and the keys as the client gave them, two
- * where they may change. */
-size_t server_stream_secret_bytes(const struct cpu_engine_ops *ops, enum core_unit unit);
+/* Secret memory of a stream: the worker's part, and the keys as the client gave them, two where they may change,
+ * and what a MAC needs. */
+size_t server_stream_secret_bytes(const struct cpu_engine_ops *ops, const struct core_stream_spec *spec);
 
 /* All its blocks, as a list: they are not the stream's any more, which ends. No packet may be busy. */
 CORE_CHECKED struct server_block *server_stream_take_blocks(struct server_stream *stream);
@@ -259,14 +266,14 @@ static inline uint8_t *server_packet_payload(const struct server_packet *packet)
     return packet->output.frame + PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES + iv_bytes;
 }
 
-/* Bytes of the IV that a packet has received ahead of its payload, and of the payload. */
+/* Bytes of the IV that a packet has received ahead of its payload, and of the payload without a code behind it. */
 static inline uint32_t server_packet_iv_bytes(const struct server_packet *packet)
 {
     return packet->brings_iv ? CORE_BLOCK_BYTES : 0;
 }
 static inline uint32_t server_packet_plain_bytes(const struct server_packet *packet)
 {
-    return packet->bytes - server_packet_iv_bytes(packet);
+    return packet->bytes - server_packet_iv_bytes(packet) - (packet->brings_tag ? CORE_MAC_BYTES : 0);
 }
 
 /* Bytes at the end of a payload that pass as they are. */

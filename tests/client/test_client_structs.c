@@ -113,6 +113,7 @@ static void assert_same(const struct core_stream_spec *a, const struct core_stre
     assert_int_equal(a->skip_blocks, b->skip_blocks);
     assert_int_equal(a->direction, b->direction);
     assert_int_equal(a->records, b->records);
+    assert_int_equal(a->mac, b->mac);
 }
 
 static void test_contracts_there_and_back(void **state)
@@ -131,13 +132,16 @@ static void test_contracts_there_and_back(void **state)
                                           .crypt_blocks = 6,
                                           .skip_blocks = 7,
                                           .direction = CORE_DIRECTION_DECRYPT,
-                                          .records = CORE_RECORDS_TS};
+                                          .records = CORE_RECORDS_TS,
+                                          .mac = CORE_MAC_HMAC_SHA_256_128};
     struct millrace_open given = client_contract_open(&spec);
     const struct core_stream_spec back = client_contract_spec(&given);
     struct protocol_open open;
     assert_same(&back, &spec);
+    memset(given.mac_id, 0xA5, sizeof given.mac_id);
     assert_int_equal(client_read_open(&given, &open, NULL), CORE_OK);
     assert_same(&open.spec, &spec);
+    assert_memory_equal(open.mac_id, given.mac_id, sizeof open.mac_id);
 }
 
 /* The wire has a byte for each of these, in which 257 would be 1. */
@@ -147,7 +151,7 @@ static void test_values_that_a_byte_can_not_hold(void **state)
     const struct core_stream_spec spec = {.packet_bytes = 16};
     const struct millrace_open sound = client_contract_open(&spec);
     struct millrace_open cipher = sound, padding = sound, unit = sound, source = sound, key = sound,
-                         direction = sound, records = sound;
+                         direction = sound, records = sound, mac = sound;
     struct protocol_open open;
     cipher.cipher = (enum millrace_cipher)257;
     padding.padding = (enum millrace_padding)256;
@@ -155,6 +159,7 @@ static void test_values_that_a_byte_can_not_hold(void **state)
     source.iv_source = (enum millrace_iv_source)259;
     direction.direction = (enum millrace_direction)256;
     records.records = (enum millrace_records)257;
+    mac.mac = (enum millrace_mac)257;
     key.key_bytes = ((size_t)1 << 32) + 16;
     assert_int_equal(client_read_open(&sound, &open, NULL), CORE_OK);
     assert_int_equal(client_read_open(&cipher, &open, NULL), CORE_INVALID);
@@ -163,6 +168,7 @@ static void test_values_that_a_byte_can_not_hold(void **state)
     assert_int_equal(client_read_open(&source, &open, NULL), CORE_INVALID);
     assert_int_equal(client_read_open(&direction, &open, NULL), CORE_INVALID);
     assert_int_equal(client_read_open(&records, &open, NULL), CORE_INVALID);
+    assert_int_equal(client_read_open(&mac, &open, NULL), CORE_INVALID);
     assert_int_equal(client_read_open(&key, &open, NULL), CORE_OK);
     assert_int_equal(open.key_bytes, UINT32_MAX); /* which is no key's length */
 }

@@ -65,6 +65,8 @@ static void every_key_arrives(void **state)
     assert_int_equal(profile->cpu.queue_granularity_ns, 4096);
     assert_int_equal(profile->io.per_packet_ns, 1500);
     assert_int_equal(profile->io.per_byte_fs, 500000);
+    assert_int_equal(profile->io.pattern_per_byte_fs, CONFIG_PROFILE_PATTERN_FS); /* not in the file */
+    assert_int_equal(profile->io.mac_per_byte_fs, CONFIG_PROFILE_MAC_FS);
     assert_int_equal(profile->io.limit_percent, 85);
     assert_int_equal(profile->io.rest_max_ns, 500000);
     assert_int_equal(profile->margins.in_ns, 300000);
@@ -103,6 +105,10 @@ static const struct profile_mistake mistakes[] = {
     {14, "    aes_256_cbc: 1000000001", "p.yaml:14: cpu.lane_ns.aes_256_cbc: 1000000001 is out of range"},
     {15, "  queue_granularity_ns: -1", "p.yaml:15: cpu.queue_granularity_ns: -1 is out of range"},
     {17, "  per_packet_ns: -1", "p.yaml:17: io.per_packet_ns: -1 is out of range"},
+    {18, "  per_byte_fs: 1\n  pattern_per_byte_fs: -1",
+     "p.yaml:19: io.pattern_per_byte_fs: -1 is out of range"},
+    {18, "  per_byte_fs: 1\n  mac_per_byte_fs: 1000000001",
+     "p.yaml:19: io.mac_per_byte_fs: 1000000001 is out of range"},
     {18, "  per_byte_fs: 1000000001", "p.yaml:18: io.per_byte_fs: 1000000001 is out of range"},
     {19, "  limit_percent: 0", "p.yaml:19: io.limit_percent: 0 is out of range; give 1 to 100"},
     {19, "  limit_percent: 101", "p.yaml:19: io.limit_percent: 101 is out of range"},
@@ -159,6 +165,8 @@ static void profiles_equal(const struct config_profile *a, const struct config_p
     assert_int_equal(a->cpu.queue_granularity_ns, b->cpu.queue_granularity_ns);
     assert_int_equal(a->io.per_packet_ns, b->io.per_packet_ns);
     assert_int_equal(a->io.per_byte_fs, b->io.per_byte_fs);
+    assert_int_equal(a->io.pattern_per_byte_fs, b->io.pattern_per_byte_fs);
+    assert_int_equal(a->io.mac_per_byte_fs, b->io.mac_per_byte_fs);
     assert_int_equal(a->io.limit_percent, b->io.limit_percent);
     assert_int_equal(a->io.rest_max_ns, b->io.rest_max_ns);
     for (int i = 0; i < CORE_CIPHER_COUNT; i++) { /* not in the file */

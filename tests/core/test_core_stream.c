@@ -241,6 +241,46 @@ static void records_and_directions_have_rules(void **state)
     check_refused(&spec, "direction is 2, must be 0 to 1");
 }
 
+static void macs_have_rules(void **state)
+{
+    const struct core_stream_spec sound = {.packet_bytes = 1024,
+                                           .burst_packets = 1,
+                                           .interval_ns = CORE_NS_PER_MS,
+                                           .latency_ns = CORE_NS_PER_MS,
+                                           .cipher = CORE_CIPHER_AES_128_CBC,
+                                           .padding = CORE_PADDING_CLEAR,
+                                           .unit = CORE_UNIT_MESSAGE,
+                                           .iv = CORE_IV_EXPLICIT,
+                                           .first_unit = 9,
+                                           .mac = CORE_MAC_HMAC_SHA_256_128};
+    struct core_stream_spec spec = sound;
+    (void)state;
+    assert_int_equal(core_stream_spec_check(&sound, NULL), CORE_OK);
+    assert_int_equal(core_stream_tag_bytes(&sound), 16);
+    assert_int_equal(core_stream_held_bytes(&sound), 1024 + 16);
+    assert_int_equal(core_stream_packet_bytes(&sound), 1024);
+    spec.mac = CORE_MAC_NONE;
+    check_refused(&spec, "first_unit is 9, must be 0 with iv explicit and no mac");
+    spec = sound, spec.iv = CORE_IV_CHAIN;
+    check_refused(&spec, "there is a mac, which goes with unit message, an iv other than chain");
+    spec = sound, spec.unit = CORE_UNIT_STREAM, spec.iv = CORE_IV_CHAIN, spec.padding = CORE_PADDING_NONE;
+    check_refused(&spec, "there is a mac, which goes with unit message");
+    spec = sound, spec.iv = CORE_IV_CONSTANT, spec.records = CORE_RECORDS_TS, spec.packet_bytes = 188;
+    check_refused(&spec, "there is a mac, which goes with unit message");
+    spec = sound, spec.mac = (enum core_mac)2;
+    check_refused(&spec, "mac is 2, must be 0 to 1");
+    spec = sound, spec.direction = CORE_DIRECTION_DECRYPT;
+    assert_int_equal(core_stream_spec_check(&spec, NULL), CORE_OK);
+    assert_int_equal(core_stream_tag_bytes(&spec), 0);
+    assert_int_equal(core_stream_held_bytes(&spec), 1024);
+    spec.packet_bytes = 32;
+    check_refused(&spec, "packet_bytes is 32, must be more than the 32 of a mac, and of an explicit IV");
+    spec.iv = CORE_IV_COUNTER;
+    assert_int_equal(core_stream_spec_check(&spec, NULL), CORE_OK);
+    spec.packet_bytes = 16;
+    check_refused(&spec, "packet_bytes is 16, must be more than the 16 of a mac");
+}
+
 /* Every length of the adaptation field, under every mark (ISO/IEC 13818-1, 2.4.3.2). */
 static void payloads_of_transport_stream_packets(void **state)
 {
@@ -293,6 +333,7 @@ int main(void)
         cmocka_unit_test(ciphers_have_names_and_key_sizes),
         cmocka_unit_test(unknown_ciphers_are_told),
         cmocka_unit_test(records_and_directions_have_rules),
+        cmocka_unit_test(macs_have_rules),
         cmocka_unit_test(payloads_of_transport_stream_packets),
         cmocka_unit_test(paddings_have_names),
         cmocka_unit_test(patterns_encrypt_some_blocks),

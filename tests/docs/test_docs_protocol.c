@@ -168,6 +168,24 @@ static const struct protocol_open records = {
     .iv = "DVBTMCPTAESCISSA",
 };
 
+static const struct protocol_open authentic = {
+    .spec = {.packet_bytes = 1408,
+             .burst_packets = 2,
+             .interval_ns = 20 * CORE_NS_PER_MS,
+             .latency_ns = 20 * CORE_NS_PER_MS,
+             .cipher = CORE_CIPHER_AES_128_CBC,
+             .padding = CORE_PADDING_PKCS7,
+             .unit = CORE_UNIT_MESSAGE,
+             .iv = CORE_IV_COUNTER,
+             .first_unit = 5,
+             .mac = CORE_MAC_HMAC_SHA_256_128},
+    .key_kind = PROTOCOL_KEY_NAMED,
+    .key = (const uint8_t *)"camera-7",
+    .key_bytes = 8,
+    .mac_id = {0xf0, 0xf1, 0xf2, 0xf3, 0xf4, 0xf5, 0xf6, 0xf7, 0xf8, 0xf9, 0xfa, 0xfb, 0xfc, 0xfd, 0xfe,
+               0xff},
+};
+
 static const struct protocol_rekey rekey = {3, PROTOCOL_KEY_NAMED, (const uint8_t *)"camera-8", 8, 6};
 
 static const struct protocol_rekeyed rekeyed = {3, 6, 500 * CORE_NS_PER_US};
@@ -189,6 +207,7 @@ static uint32_t write_all(struct frame frames[FRAMES_MAX])
     frames[n].count = protocol_rekeyed_write(frames[n].bytes, 11, &rekeyed), n++;
     frames[n].count = protocol_open_write(3, frames[n].bytes, PROTOCOL_OPEN, 12, &patterned), n++;
     frames[n].count = protocol_open_write(3, frames[n].bytes, PROTOCOL_OPEN, 13, &records), n++;
+    frames[n].count = protocol_open_write(3, frames[n].bytes, PROTOCOL_OPEN, 14, &authentic), n++;
     return n;
 }
 

@@ -24,7 +24,11 @@ static const struct config_profile profile = {
             .per_byte_fs = {200000, 250000, 300000},
             .lane_ns = {4000, 5000, 6000},
             .queue_granularity_ns = 4096},
-    .io = {.per_packet_ns = 1000, .per_byte_fs = 500000, .limit_percent = 85},
+    .io = {.per_packet_ns = 1000,
+           .per_byte_fs = 500000,
+           .pattern_per_byte_fs = 500000,
+           .mac_per_byte_fs = 2000000,
+           .limit_percent = 85},
     .margins = {.in_ns = 300 * US, .out_ns = 200 * US, .percent = 10},
 };
 
@@ -286,6 +290,15 @@ static void test_utilisation(void **state)
     struct config_profile quick = profile;
     quick.io.per_byte_fs = 0;
     assert_int_equal(perfmodel_io_utilisation_ppb(&pattern, &quick), 375000);
+    /* 1.1 (1000 + 0.5 * 1424 + 2 * (1424 + 256)) = 5579.2 -> 5580 ns: a code behind each message */
+    struct core_stream_spec mac = spec;
+    mac.unit = CORE_UNIT_MESSAGE;
+    mac.iv = CORE_IV_EXPLICIT;
+    mac.mac = CORE_MAC_HMAC_SHA_256_128;
+    assert_int_equal(perfmodel_io_utilisation_ppb(&mac, &profile), 1116000);
+    /* 16 bytes less where the code comes with the packet: 1.1 (1000 + 0.5 * 1408 + 2 * 1664) = 5535.2 -> 5536 */
+    mac.direction = CORE_DIRECTION_DECRYPT;
+    assert_int_equal(perfmodel_io_utilisation_ppb(&mac, &profile), 1107200);
     /* and 1.1 / 4 (2 * 300 + 2 * 1408) = 939.4 -> 2814 ns together */
     struct config_profile audits = profile;
     audits.cpu.piece_bytes = 1024;

@@ -60,6 +60,7 @@ static void begin_stream(struct client *client, const struct request *request,
     memcpy(stream->key, request->key, sizeof stream->key);
     memcpy(stream->iv, opened->iv, sizeof stream->iv);
     memcpy(stream->block, opened->iv, sizeof stream->block);
+    memcpy(stream->mac_id, request->open.mac_id, sizeof stream->mac_id);
     stream->asked_to_close = client->half_closed;
 }
 
@@ -228,6 +229,22 @@ static void count_message(struct stream *stream)
     stream->number++;
 }
 
+static void begin_code(struct stream *stream, const uint8_t *iv)
+{
+    uint8_t key[CORE_HMAC_BYTES], number[8];
+
+    if (stream->spec.mac == CORE_MAC_NONE)
+        return;
+    for (int i = 0; i < 8; i++)
+        number[7 - i] = (uint8_t)((stream->number - 1) >> 8 * i);
+    core_hmac_derive(stream->key, core_cipher_key_bytes(stream->spec.cipher), "millrace mac", key);
+    core_hmac_key_set(&stream->mac_key, key, sizeof key);
+    core_hmac_begin(&stream->code, &stream->mac_key);
+    core_hmac_add(&stream->code, stream->mac_id, sizeof stream->mac_id);
+    core_hmac_add(&stream->code, number, sizeof number);
+    core_hmac_add(&stream->code, iv, CORE_BLOCK_BYTES);
+}
+
 /* Key and IV of a message; `brought` and `told` are those that its sender or the server gives. */
 static void begin_message(struct stream *stream, const uint8_t *brought, const uint8_t *told)
 {
@@ -240,6 +257,7 @@ static void begin_message(struct stream *stream, const uint8_t *brought, const u
                                   [CORE_IV_EXPLICIT] = brought,
                                   [CORE_IV_RANDOM] = told};
     stream->position = 0;
+    begin_code(stream, ivs[stream->spec.iv]);
     TEST_REQUIRE(EVP_CipherInit_ex(stream->chain, NULL, NULL, stream->key, ivs[stream->spec.iv], -1) == 1 &&
                  EVP_CIPHER_CTX_set_padding(stream->chain, 0) == 1);
 }
@@ -265,6 +283,22 @@ static uint32_t encrypt(struct stream *stream, uint8_t *bytes, uint32_t count)
     return encrypted;
 }
 
+/* The code behind what ends a message. */
+static void check_code(struct client *client, struct stream *stream, const uint8_t *cipher, uint32_t bytes,
+                       uint32_t tag_bytes)
+{
+    uint8_t tag[CORE_HMAC_BYTES];
+
+    if (stream->spec.mac == CORE_MAC_NONE)
+        return;
+    core_hmac_add(&stream->code, cipher, bytes);
+    if (tag_bytes == 0)
+        return;
+    core_hmac_end(&stream->code, &stream->mac_key, tag);
+    MUST(client, memcmp(cipher + bytes, tag, tag_bytes) == 0, "stream %u, packet %u: a wrong code",
+         stream->id, stream->done);
+}
+
 /* And counts what was encrypted of it. */
 static void check_cipher(struct client *client, struct stream *stream, const struct packet *packet,
                          const uint8_t *cipher, uint32_t cipher_bytes)
@@ -275,15 +309,18 @@ static void check_cipher(struct client *client, struct stream *stream, const str
     const bool pads = stream->spec.padding == CORE_PADDING_PKCS7 && (packet->last || !has_messages(stream));
     const uint32_t padding = pads ? 16 - plain_bytes % 16 : 0, bytes = plain_bytes + padding;
 
+    const uint32_t tag_bytes = packet->last ? core_stream_tag_bytes(&stream->spec) : 0;
+
     model_fill_packet(expected, packet->bytes, packet->seed);
-    MUST(client, cipher_bytes == told + bytes, "stream %u, packet %u: %u bytes", stream->id, stream->done,
-         cipher_bytes);
+    MUST(client, cipher_bytes == told + bytes + tag_bytes, "stream %u, packet %u: %u bytes", stream->id,
+         stream->done, cipher_bytes);
     if (packet->first)
         begin_message(stream, expected, cipher);
     memset(expected + packet->bytes, (int)padding, padding);
     stream->counts.bytes += encrypt(stream, expected + skipped, bytes);
     MUST(client, memcmp(cipher + told, expected + skipped, bytes) == 0, "stream %u, packet %u: wrong bytes",
          stream->id, stream->done);
+    check_code(client, stream, cipher + told, bytes, tag_bytes);
     stream->counts.packets++;
 }
 

@@ -158,7 +158,10 @@ static void fill_unit(struct protocol_open *open, struct tape *tape)
         open->spec.direction = CORE_DIRECTION_DECRYPT;
     if (open->spec.iv == CORE_IV_EXPLICIT)
         open->spec.packet_bytes += CORE_BLOCK_BYTES;
-    if (open->spec.iv == CORE_IV_COUNTER)
+    if (open->spec.iv != CORE_IV_CHAIN && open->spec.direction == CORE_DIRECTION_ENCRYPT && what % 3 == 1)
+        open->spec.mac = CORE_MAC_HMAC_SHA_256_128;
+    memset(open->mac_id, (int)what, sizeof open->mac_id);
+    if (open->spec.iv == CORE_IV_COUNTER || open->spec.mac != CORE_MAC_NONE)
         open->spec.first_unit = what < 128 ? UINT64_MAX - what % 3 : what; /* through 0 as well */
 }
 
@@ -173,6 +176,8 @@ static void spoil_unit(struct protocol_open *open, uint32_t how)
         spec->direction = CORE_DIRECTION_DECRYPT;
     else if (spec->unit == CORE_UNIT_STREAM && how % 8 == 0)
         spec->crypt_blocks = spec->skip_blocks = 1;
+    else if (spec->iv == CORE_IV_CHAIN && how % 8 == 1)
+        spec->mac = CORE_MAC_HMAC_SHA_256_128;
     else if (spec->unit == CORE_UNIT_STREAM)
         spec->iv = (enum core_iv)(1 + how % 4);
     else if (spec->crypt_blocks > 0 && how % 2 == 0)
@@ -219,6 +224,7 @@ static void fill_open(struct request *request, struct tape *tape, bool right, ui
         open->has_iv = false;
         open->spec.unit = CORE_UNIT_STREAM;
         open->spec.iv = CORE_IV_CHAIN;
+        open->spec.mac = CORE_MAC_NONE;
         open->spec.first_unit = 0;
         open->spec.crypt_blocks = open->spec.skip_blocks = 0;
         open->spec.direction = CORE_DIRECTION_ENCRYPT;

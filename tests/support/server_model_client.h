@@ -3,6 +3,7 @@
 #ifndef MILLRACE_TESTS_SERVER_MODEL_CLIENT_H
 #define MILLRACE_TESTS_SERVER_MODEL_CLIENT_H
 
+#include "core/hmac.h"
 #include "core/protocol.h"
 #include "tests/support/tape.h"
 #include "tests/support/virtual_gpu.h"
@@ -45,9 +46,12 @@ struct stream {
     uint8_t iv[16];         /* as OPENED says */
     uint8_t block[16];      /* the last one that was encrypted */
     uint8_t key[32];        /* in force for what is answered */
-    uint32_t position;      /* blocks of the message before what is answered next */
-    uint32_t rekeys;        /* that were asked for */
-    uint32_t changes;       /* that were granted, and whose messages have no answer yet */
+    SHA256_CTX code;        /* of the message that is answered, under mac_key */
+    struct core_hmac_key mac_key;
+    uint8_t mac_id[16];
+    uint32_t position; /* blocks of the message before what is answered next */
+    uint32_t rekeys;   /* that were asked for */
+    uint32_t changes;  /* that were granted, and whose messages have no answer yet */
     struct change {
         uint64_t first;
         uint8_t key[32];

@@ -25,10 +25,14 @@ static inline void test_units_message(struct core_stream_spec *spec, struct test
         return;
     }
     spec->iv = (enum core_iv)test_random_in(random, CORE_IV_CHAIN, CORE_IV_RANDOM);
+    if (spec->iv != CORE_IV_CHAIN && test_random_chance(random, 10))
+        spec->mac = CORE_MAC_HMAC_SHA_256_128;
     if (spec->iv == CORE_IV_EXPLICIT && spec->packet_bytes <= CORE_BLOCK_BYTES)
         spec->packet_bytes += CORE_BLOCK_BYTES;
     if (spec->padding != CORE_PADDING_PKCS7 && spec->iv != CORE_IV_RANDOM && test_random_chance(random, 5))
         spec->direction = CORE_DIRECTION_DECRYPT;
+    if (spec->mac != CORE_MAC_NONE && spec->direction == CORE_DIRECTION_DECRYPT)
+        spec->packet_bytes += CORE_MAC_BYTES;
     if (spec->padding == CORE_PADDING_PKCS7 || !test_random_chance(random, 30))
         return;
     spec->crypt_blocks = (uint8_t)test_random_in(random, 1, CORE_PATTERN_BLOCKS_MAX);

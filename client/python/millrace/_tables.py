@@ -6,6 +6,7 @@ NS_PER_US: Final = 1000
 NS_PER_MS: Final = 1000000
 NS_PER_S: Final = 1000000000
 CIPHER_COUNT: Final = 3
+MAC_BYTES: Final = 16
 BLOCK_BYTES: Final = 16
 PATTERN_BLOCKS_MAX: Final = 15
 PACKET_BYTES_MAX: Final = 1048576
@@ -66,6 +67,11 @@ class Direction(IntEnum):
 class Records(IntEnum):
     NONE = 0
     TS = 1
+
+
+class Mac(IntEnum):
+    NONE = 0
+    HMAC_SHA_256_128 = 1
 
 
 class Type(IntEnum):
@@ -141,6 +147,7 @@ class ResultStatus(IntEnum):
     KEY_SPENT = 3
     FAILED = 4
     BROKEN = 5
+    FORGED = 6
 
 
 class CloseReason(IntEnum):
@@ -229,7 +236,7 @@ FIELDS: Final[dict[str, tuple[tuple[str, int, int], ...]]] = {
         ("iv", 33, 1),
         ("crypt_blocks", 34, 1),
         ("skip_blocks", 35, 1),
-        ("", 36, 1),
+        ("mac", 36, 1),
         ("direction", 37, 1),
         ("records", 38, 1),
         ("", 39, 1),

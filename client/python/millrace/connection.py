@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable, Generic, NamedTuple, Sequence, TypeVar
 
 from millrace import _tables as tables
-from millrace._tables import Direction, Iv, Padding, ResultStatus, Type, Unit
+from millrace._tables import Direction, Iv, Mac, Padding, Records, ResultStatus, Type, Unit
 from millrace.errors import (
     Disconnected,
     MillraceError,
@@ -141,6 +141,8 @@ class Stream:
         data, longest = (iv or b"") + message, self.contract.packet_bytes
         if len(data) <= longest:
             return [self.send(data)]
+        if self.contract.records != Records.NONE or (self.contract.mac != Mac.NONE and not self._tag_bytes):
+            raise ValueError(f"a message of {len(data)} bytes is longer than a packet, which it must fit into")
         step = longest // BLOCK * BLOCK
         if step <= (BLOCK if explicit else 0):
             raise ValueError(f"a message of {len(message)} bytes does not fit into packets of {longest}")
@@ -196,7 +198,7 @@ class Stream:
         self._waiting.popleft().finish(result, None if encrypted else NotEncrypted(result))
 
     def _can_have(self, result: Result) -> bool:
-        if len(result.ciphertext) > self.contract.packet_bytes + BLOCK:
+        if len(result.ciphertext) > self.contract.packet_bytes + BLOCK + self._tag_bytes:
             return False
         if self.contract.unit == Unit.MESSAGE:
             has_rest = self.contract.padding == Padding.CLEAR
@@ -207,6 +209,11 @@ class Stream:
         return (
             result.iv is None and len(result.ciphertext) % BLOCK == 0 and bool(result.ciphertext) == encrypted
         )
+
+    @property
+    def _tag_bytes(self) -> int:
+        adds = self.contract.mac != Mac.NONE and self.contract.direction == Direction.ENCRYPT
+        return tables.MAC_BYTES if adds else 0
 
     def take_closed(self, closed: Closed) -> None:
         self.closed = closed

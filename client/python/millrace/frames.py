@@ -18,6 +18,7 @@ from millrace._tables import (
     ErrorCode,
     Iv,
     KeyKind,
+    Mac,
     NoticeKind,
     Padding,
     Records,
@@ -202,7 +203,11 @@ class Contract:
     With unit MESSAGE each message has an IV, which comes from where `iv` says, and `first_unit` is
     the number of the first one with COUNTER. With a pattern `crypt_blocks` blocks of each are
     encrypted, `skip_blocks` pass, and so on. With records TS a packet is a message that consists of
-    transport-stream packets."""
+    transport-stream packets.
+
+    With a MAC the ciphertext of each message ends with its code, of `mac_id`, its number, which
+    begins with `first_unit`, its IV and its ciphertext. Decrypting, each packet is a message with
+    its code behind it, and one that is not genuine is answered with status FORGED."""
 
     packet_bytes: int
     burst_packets: int
@@ -218,6 +223,8 @@ class Contract:
     skip_blocks: int = 0
     direction: Direction = Direction.ENCRYPT
     records: Records = Records.NONE
+    mac: Mac = Mac.NONE
+    mac_id: bytes = bytes(tables.MAC_BYTES)
 
 
 def _key(key: bytes | str | None) -> tuple[KeyKind, bytes]:
@@ -246,12 +253,15 @@ class Open:
         kind, key = _key(self.key)
         if self.iv is not None and len(self.iv) != tables.BLOCK_BYTES:
             raise ValueError(f"an IV has {tables.BLOCK_BYTES} bytes, not {len(self.iv)}")
+        if len(self.contract.mac_id) != tables.MAC_BYTES:
+            raise ValueError(f"a mac_id has {tables.MAC_BYTES} bytes, not {len(self.contract.mac_id)}")
+        mac_id = self.contract.mac_id if self.contract.mac != Mac.NONE else b""
         values = vars(self.contract) | {
             "key_kind": kind,
             "has_iv": self.iv is not None,
             "key_bytes": len(key),
         }
-        return pack("open", version, values) + (self.iv or b"") + key
+        return pack("open", version, values) + (self.iv or b"") + mac_id + key
 
 
 @dataclass(frozen=True)

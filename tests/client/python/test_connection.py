@@ -15,6 +15,7 @@ from millrace import (
     Direction,
     Disconnected,
     Iv,
+    Mac,
     Padding,
     ProtocolError,
     Records,
@@ -58,6 +59,7 @@ PATTERN = replace(
 RECORDS = replace(
     PATTERN, packet_bytes=1316, crypt_blocks=0, skip_blocks=0, direction=Direction.DECRYPT, records=Records.TS
 )
+AUTHENTIC = replace(MESSAGES, mac=Mac.HMAC_SHA_256_128, mac_id=bytes(range(0xF0, 0x100)))
 # Of each example: version, type, id, body.
 EXAMPLES: list[tuple[int, Type, int, Any]] = [
     (2, Type.HELLO, 0, Hello(1, 2)),
@@ -74,6 +76,7 @@ EXAMPLES: list[tuple[int, Type, int, Any]] = [
     (3, Type.REKEYED, 11, Rekeyed(3, 6, 500_000)),
     (3, Type.OPEN, 12, Open(PATTERN, "camera-7", bytes(range(16)))),
     (3, Type.OPEN, 13, Open(RECORDS, "camera-7", b"DVBTMCPTAESCISSA")),
+    (3, Type.OPEN, 14, Open(AUTHENTIC, "camera-7")),
 ]
 
 

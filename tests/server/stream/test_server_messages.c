@@ -1,5 +1,6 @@
 /* Messages (protocol version 3) through a running server, on workers and on an emulated GPU, whole, killed and
- * audited: every IV, every padding, every way to cut a message into packets, against OpenSSL. */
+ * audited: every IV, every padding, every way to cut a message into packets, with a MAC and without, against
+ * OpenSSL. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,8 @@
 
 #include <cmocka.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/kdf.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +31,9 @@ static struct config_profile *profile;
 static struct test_client client;
 static struct {
     uint8_t crypt_blocks, skip_blocks;
-} pattern;         /* of the streams that are opened */
-static bool loses; /* cards are lost: else no packet goes another way */
+} pattern;                    /* of the streams that are opened */
+static uint64_t opened_count; /* half of the streams have a MAC, where they may */
+static bool loses;            /* cards are lost: else no packet goes another way */
 
 /* What was sent of one message. */
 struct message {
@@ -42,7 +46,7 @@ struct message {
 struct talker {
     uint32_t id, gpu; /* the card that it is on, if any */
     struct core_stream_spec spec;
-    uint8_t key[32], chain[CORE_BLOCK_BYTES];
+    uint8_t key[32], chain[CORE_BLOCK_BYTES], mac_id[CORE_MAC_BYTES];
     uint32_t sent, received; /* packets */
     uint64_t number;         /* of the next message to be checked */
     struct message messages[MESSAGES];
@@ -120,6 +124,33 @@ static uint32_t encrypt(const struct talker *talker, const uint8_t *key, const u
     return (uint32_t)done + bytes - whole;
 }
 
+/* The code of a message by the document, from OpenSSL's HKDF and HMAC; returns its length. */
+static uint32_t authenticate(const struct talker *talker, const uint8_t *key, const uint8_t *iv,
+                             const uint8_t *cipher, uint32_t bytes, uint8_t *tag)
+{
+    static uint8_t text[MESSAGE_BYTES + 96];
+    uint8_t mac_key[32], code[32];
+    size_t key_bytes = sizeof mac_key;
+    EVP_PKEY_CTX *context = EVP_PKEY_CTX_new_id(EVP_PKEY_HKDF, NULL);
+
+    if (talker->spec.mac == CORE_MAC_NONE)
+        return 0;
+    TEST_REQUIRE(EVP_PKEY_derive_init(context) == 1 && EVP_PKEY_CTX_set_hkdf_md(context, EVP_sha256()) == 1 &&
+                 EVP_PKEY_CTX_set1_hkdf_key(context, key, (int)core_cipher_key_bytes(talker->spec.cipher)) ==
+                     1 &&
+                 EVP_PKEY_CTX_add1_hkdf_info(context, (const uint8_t *)"millrace mac", 12) == 1 &&
+                 EVP_PKEY_derive(context, mac_key, &key_bytes) == 1);
+    EVP_PKEY_CTX_free(context);
+    memcpy(text, talker->mac_id, 16);
+    for (int i = 0; i < 8; i++)
+        text[16 + i] = (uint8_t)(talker->number >> (56 - 8 * i));
+    memcpy(text + 24, iv, 16);
+    memcpy(text + 40, cipher, bytes);
+    TEST_REQUIRE(HMAC(EVP_sha256(), mac_key, sizeof mac_key, text, 40 + bytes, code, NULL) != NULL);
+    memcpy(tag, code, CORE_MAC_BYTES);
+    return CORE_MAC_BYTES;
+}
+
 /* ---- talking ---- */
 
 static struct talker *open_talker(enum core_iv iv, enum core_padding padding, bool guaranteed, bool gpu)
@@ -140,13 +171,19 @@ static struct talker *open_talker(enum core_iv iv, enum core_padding padding, bo
         talker->spec.burst_packets = 2;
         talker->spec.packet_bytes = 512;
     }
-    talker->spec.first_unit = iv == CORE_IV_COUNTER ? PAST_COUNT : 0;
+    struct test_random random = {opened_count++};
+    talker->spec.mac =
+        iv != CORE_IV_CHAIN && test_random_chance(&random, 50) ? CORE_MAC_HMAC_SHA_256_128 : CORE_MAC_NONE;
+    fill(talker->mac_id, sizeof talker->mac_id, opened_count);
+    talker->spec.first_unit =
+        iv == CORE_IV_COUNTER || talker->spec.mac != CORE_MAC_NONE ? PAST_COUNT + opened_count : 0;
     talker->number = talker->spec.first_unit;
     talker->next_from = UINT64_MAX;
     fill(talker->key, sizeof talker->key, 77 + iv);
     struct protocol_open open = test_open_inline(&talker->spec, talker->key);
     open.has_iv = iv == CORE_IV_CONSTANT;
     fill(open.iv, sizeof open.iv, 99);
+    memcpy(open.mac_id, talker->mac_id, sizeof open.mac_id);
     if (!test_client_ask(&client, PROTOCOL_OPEN, &open, &opened, &refused))
         fail_msg("refused: %s", refused.text);
     assert_int_equal(opened.unit, gpu ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU);
@@ -238,7 +275,7 @@ static struct protocol_result next_result(struct talker *talker, const uint8_t *
 
 static void check_message(struct talker *talker, const struct message *message)
 {
-    static uint8_t plain[MESSAGE_BYTES], expected[MESSAGE_BYTES + 32], got[MESSAGE_BYTES + 64];
+    static uint8_t plain[MESSAGE_BYTES], expected[MESSAGE_BYTES + 48], got[MESSAGE_BYTES + 64];
     uint8_t iv[CORE_BLOCK_BYTES] = {0};
     uint32_t got_bytes = 0;
     const enum core_iv kind = talker->spec.iv;
@@ -271,7 +308,8 @@ static void check_message(struct talker *talker, const struct message *message)
     }
     uint8_t chain[CORE_BLOCK_BYTES];
     memcpy(chain, iv, sizeof chain);
-    const uint32_t bytes = encrypt(talker, message->key, plain, message->bytes, iv, expected, chain);
+    uint32_t bytes = encrypt(talker, message->key, plain, message->bytes, iv, expected, chain);
+    bytes += authenticate(talker, message->key, iv, expected, bytes, expected + bytes);
     assert_int_equal(got_bytes, bytes);
     assert_memory_equal(got, expected, bytes);
     if (kind == CORE_IV_CHAIN)
