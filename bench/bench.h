@@ -9,6 +9,7 @@ typedef int bench_run(int argc, char **argv);
 bench_run bench_admission;
 bench_run bench_calibrate;
 bench_run bench_crypto;
+bench_run bench_forgery;
 bench_run bench_estimate;
 bench_run bench_figures;
 bench_run bench_hls;

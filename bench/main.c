@@ -14,6 +14,7 @@ static const struct core_options_command commands[] = {
     {"admission", bench_admission, "how fast a server answers who may join it"},
     {"memory", bench_memory, "what an idle stream costs, and if anything of closed ones stays"},
     {"siege", bench_siege, "attacks on a server, and what honest streams beside them notice"},
+    {"forgery", bench_forgery, "whether the time of an answer tells a forged message"},
     {"hls", bench_hls, "how many renditions `millrace hls` carries without one late part"},
     {"estimate", bench_estimate, "what a machine would carry of a workload, by method"},
     {"plan", bench_plan, "how long planning takes"},
