@@ -1,10 +1,22 @@
 """The blocking API against a server of the build: what comes back is what openssl makes of it."""
+import hmac
 import unittest
 from dataclasses import replace
 from itertools import product
 
 import millrace
-from millrace import Cipher, Contract, Iv, NotEncrypted, Padding, RefusalCode, ResultStatus, Unit
+from millrace import (
+    Cipher,
+    Contract,
+    Direction,
+    Iv,
+    Mac,
+    NotEncrypted,
+    Padding,
+    RefusalCode,
+    ResultStatus,
+    Unit,
+)
 from server import (
     CONTRACT,
     KEY,
@@ -18,6 +30,13 @@ from server import (
     expected,
     openssl_cbc,
 )
+
+
+def code(contract: Contract, number: int, iv: bytes, ciphertext: bytes) -> bytes:
+    """Of a message, by docs/protocol.md."""
+    extracted = hmac.digest(bytes(32), KEY, "sha256")
+    key = hmac.digest(extracted, b"millrace mac\x01", "sha256")
+    return hmac.digest(key, contract.mac_id + number.to_bytes(8, "big") + iv + ciphertext, "sha256")[:16]
 
 
 class Streams(unittest.TestCase):
@@ -76,6 +95,47 @@ class Streams(unittest.TestCase):
                         MESSAGES, iv=kind, padding=Padding.CLEAR, crypt_blocks=crypt, skip_blocks=skip
                     )
                 )
+
+    def test_messages_with_a_mac(self) -> None:
+        """What one stream encrypts another decrypts, and nothing that is changed."""
+        for kind, padding in product((Iv.CONSTANT, Iv.COUNTER, Iv.EXPLICIT), (Padding.NONE, Padding.CLEAR)):
+            with self.subTest(iv=kind, padding=padding):
+                self.check_mac(
+                    replace(
+                        MESSAGES,
+                        iv=kind,
+                        padding=padding,
+                        packet_bytes=512,
+                        first_unit=draw.randrange(2**64),
+                        mac=Mac.HMAC_SHA_256_128,
+                        mac_id=draw.randbytes(16),
+                    )
+                )
+
+    def check_mac(self, contract: Contract) -> None:
+        constant = draw.randbytes(16) if contract.iv == Iv.CONSTANT else None
+        back = replace(contract, direction=Direction.DECRYPT)
+        reference = Messages(contract, constant or b"")
+        with self.client.open(contract, KEY, constant) as encrypts, self.client.open(
+            back, KEY, constant
+        ) as decrypts:
+            for number in range(contract.first_unit, contract.first_unit + 6):
+                message = draw_message(contract, 400)
+                given = draw.randbytes(16) if contract.iv == Iv.EXPLICIT else None
+                iv = constant or given or (number % 2**64).to_bytes(16, "big")
+                ciphertext = encrypts.encrypt_message(message, given).ciphertext
+                self.assertEqual(ciphertext[:-16], reference.encrypt(message, given))
+                self.assertEqual(ciphertext[-16:], code(contract, number % 2**64, iv, ciphertext[:-16]))
+                if number % 2:
+                    self.assertEqual(decrypts.encrypt_message(ciphertext, given).ciphertext, message)
+                    continue
+                changed = bytearray(ciphertext)
+                changed[draw.randrange(len(changed))] ^= 1 << draw.randrange(8)
+                with self.assertRaises(NotEncrypted) as raised:
+                    decrypts.encrypt_message(bytes(changed), given)
+                self.assertEqual(raised.exception.result.status, ResultStatus.FORGED)
+                self.assertEqual(raised.exception.result.ciphertext, b"")
+            self.assertRaises(ValueError, decrypts.encrypt_message, bytes(513), bytes(16) if given else None)
 
     def check_messages(self, contract: Contract) -> None:
         constant = draw.randbytes(16)
