@@ -9,9 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COST_NS_MAX CORE_NS_PER_S
-#define PERCENT_PPM (CONFIG_PROFILE_MARGIN_PPM / 100)
-#define COST_FS_MAX INT64_C(1000000000) /* 1 us per byte: slower than any machine of interest */
+#define COST_NS_MAX              CORE_NS_PER_S
+#define PERCENT_PPM              (CONFIG_PROFILE_MARGIN_PPM / 100)
+#define DECRYPT_MORE_PERCENT_MAX 1000
+#define COST_FS_MAX              INT64_C(1000000000) /* 1 us per byte: slower than any machine of interest */
 
 /* libcyaml loads straight into the public structs; only the keys of the arrays by cipher need help. */
 #define CIPHER_FIELD(name, cipher)                                                                           \
@@ -42,6 +43,8 @@ static const cyaml_schema_field_t cpu_fields[] = {
     INT_FIELD(struct config_profile_cpu, per_piece_ns),
     PART_FIELD(struct config_profile_cpu, per_byte_fs, cipher_fields),
     PART_FIELD(struct config_profile_cpu, lane_ns, cipher_fields),
+    CYAML_FIELD_UINT("decrypt_more_percent", CYAML_FLAG_OPTIONAL, struct config_profile_cpu,
+                     decrypt_more_percent),
     INT_FIELD(struct config_profile_cpu, queue_granularity_ns),
     CYAML_FIELD_END,
 };
@@ -124,6 +127,8 @@ static void cpu_check(struct config_report *report, const struct config_profile_
         config_report_range(report, config_path("cpu.lane_ns.%s", cipher_keys[i]).text, cpu->lane_ns[i], 0,
                             COST_NS_MAX);
     }
+    config_report_range(report, "cpu.decrypt_more_percent", cpu->decrypt_more_percent, 0,
+                        DECRYPT_MORE_PERCENT_MAX);
     config_report_range(report, "cpu.queue_granularity_ns", cpu->queue_granularity_ns, 0, COST_NS_MAX);
 }
 
@@ -176,6 +181,8 @@ static void defaults_fill(struct config_yaml *yaml, struct config_profile *profi
     struct config_profile_margins *margins = &profile->margins;
     if (!key_present(yaml, NULL, "workers"))
         profile->workers = 1;
+    if (!key_present(yaml, "cpu", "decrypt_more_percent"))
+        profile->cpu.decrypt_more_percent = CONFIG_PROFILE_DECRYPT_MORE_PERCENT;
     if (!key_present(yaml, "io", "pattern_per_byte_fs"))
         profile->io.pattern_per_byte_fs = CONFIG_PROFILE_PATTERN_FS;
     if (!key_present(yaml, "io", "mac_per_byte_fs"))

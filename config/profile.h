@@ -24,7 +24,8 @@ struct config_profile_cpu {
     core_ns per_piece_ns;                   /* c0 */
     int64_t per_byte_fs[CORE_CIPHER_COUNT]; /* c1, femtoseconds per byte, by cipher - 1 */
     core_ns lane_ns[CORE_CIPHER_COUNT];     /* l: a piece of Q bytes alone in its lane, by cipher - 1 */
-    core_ns queue_granularity_ns;           /* the EDF queue's bucket */
+    uint32_t decrypt_more_percent; /* of c0 and c1, for streams that decrypt; a file without it: see below */
+    core_ns queue_granularity_ns;  /* the EDF queue's bucket */
 };
 
 /* Cost of one packet on an I/O thread: read, parse, police, hand over, collect, write. */
@@ -44,8 +45,9 @@ struct config_profile_io {
                             of what the margins leave of the shortest latency bound; 0: never */
 };
 
-#define CONFIG_PROFILE_PATTERN_FS INT64_C(500000)
-#define CONFIG_PROFILE_MAC_FS     INT64_C(5000000) /* without instructions for SHA-256 */
+#define CONFIG_PROFILE_DECRYPT_MORE_PERCENT 10 /* the most that was measured: docs/model.md */
+#define CONFIG_PROFILE_PATTERN_FS           INT64_C(500000)
+#define CONFIG_PROFILE_MAC_FS               INT64_C(5000000) /* without instructions for SHA-256 */
 
 #define CONFIG_PROFILE_MARGIN_PPM UINT32_C(1000000) /* as long again */
 

@@ -56,6 +56,8 @@ static void cpu_write(FILE *file, const struct config_profile_cpu *cpu)
     fprintf(file, "  per_piece_ns: %" PRId64 "\n", cpu->per_piece_ns);
     ciphers_write(file, "per_byte_fs", cpu->per_byte_fs, "femtoseconds: 1,000,000 fs are 1 ns");
     ciphers_write(file, "lane_ns", cpu->lane_ns, "a piece of piece_bytes alone in its lane");
+    fprintf(file, "  decrypt_more_percent: %" PRIu32 " # more of per_piece_ns and per_byte_fs to decrypt\n",
+            cpu->decrypt_more_percent);
     fprintf(file, "  queue_granularity_ns: %" PRId64 " # deadlines closer together than this may swap\n",
             cpu->queue_granularity_ns);
 }

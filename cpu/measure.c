@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define BYTE_FS_MIN       10000 /* 100 GB/s: no core encrypts faster, a smaller slope is noise */
-#define STREAMS           3000  /* a third for each cipher */
+#define STREAMS           3000  /* of each direction, a third for each cipher */
 #define SLOTS             3900  /* buffers, 64 MB in all: more than the caches hold */
 #define PIECE_BYTES_MAX   (16 * 1024)
 #define SLOT_BYTES        (PIECE_BYTES_MAX + 192) /* staggered, or all lanes would share their cache sets */
@@ -18,6 +18,7 @@
 #define CHECKS_MAX        50000
 #define GOOD_ENOUGH       0.95 /* of the best throughput */
 #define OVER_PERCENT      1.0  /* of random bursts, left to the system */
+#define DECRYPT_SHARE     8    /* one part in so many of the time is for bursts that decrypt */
 #define FS_PER_NS         1e6
 #define BUDGET_NS_MIN     (100 * CORE_NS_PER_MS)
 
@@ -28,6 +29,7 @@ static const uint32_t burst_factors[] = {1, 2, 4, 8};
 
 /* The pieces of one burst to be timed. */
 struct burst {
+    enum core_direction direction;
     uint32_t count;
     enum core_cipher ciphers[CPU_BURST_MAX];
     uint32_t bytes[CPU_BURST_MAX];
@@ -75,10 +77,11 @@ static struct cpu_stream *stream_at(const struct rig *rig, uint32_t i)
 }
 
 /* Steps that have no factor in common with the counts visit everything once, far apart. */
-static struct cpu_stream *stream_next(struct rig *rig, enum core_cipher cipher)
+static struct cpu_stream *stream_next(struct rig *rig, enum core_cipher cipher, enum core_direction direction)
 {
     rig->next_stream = (rig->next_stream + 619) % (STREAMS / CORE_CIPHER_COUNT);
-    return stream_at(rig, rig->next_stream * CORE_CIPHER_COUNT + (uint32_t)cipher - 1);
+    return stream_at(rig, (uint32_t)direction * STREAMS + rig->next_stream * CORE_CIPHER_COUNT +
+                              (uint32_t)cipher - 1);
 }
 
 static uint8_t *slot_next(struct rig *rig)
@@ -94,7 +97,7 @@ static core_ns burst_time_ns(struct rig *rig, const struct burst *burst)
     core_ns release_ns = now(rig);
     for (uint32_t i = 0; i < burst->count; i++) {
         struct cpu_packet *packet = &rig->packets[i];
-        *packet = (struct cpu_packet){.stream = stream_next(rig, burst->ciphers[i]),
+        *packet = (struct cpu_packet){.stream = stream_next(rig, burst->ciphers[i], burst->direction),
                                       .data = slot_next(rig),
                                       .bytes = burst->bytes[i],
                                       .release_ns = release_ns + (core_ns)draw(rig) % (50 * CORE_NS_PER_MS)};
@@ -287,21 +290,30 @@ core_ns cpu_cost_bound_ns(const struct cpu_cost *cost, const enum core_cipher *c
     return ns + (fs + (int64_t)FS_PER_NS - 1) / (int64_t)FS_PER_NS;
 }
 
-/* Random bursts until the time is used up; raises the figures until all but OVER_PERCENT hold. */
+/* Random bursts until the time is used up; what each took of its bound. Returns how many. */
+static uint32_t draw_ratios(struct rig *rig, const struct cpu_cost *cost, enum core_direction direction,
+                            core_ns until_ns, double *ratios)
+{
+    struct burst burst = {.direction = direction};
+    uint32_t count = 0;
+    while (count < 100 || (count < CHECKS_MAX && now(rig) < until_ns)) {
+        draw_burst(rig, cost, &burst);
+        double bound = (double)cpu_cost_bound_ns(cost, burst.ciphers, burst.bytes, burst.count);
+        ratios[count++] = (double)burst_time_ns(rig, &burst) / bound;
+    }
+    return count;
+}
+
+/* Raises the figures until all but OVER_PERCENT hold; then sees what decryption takes of them. */
 static core_status check(struct rig *rig, const struct fit *fit, core_ns until_ns,
                          struct cpu_measure_result *result)
 {
     double *ratios = calloc(CHECKS_MAX, sizeof *ratios);
     if (ratios == NULL)
         return CORE_NO_MEMORY;
-    struct burst burst;
-    uint32_t count = 0;
     cost_from_fit(&result->cost, fit, 1);
-    while (count < 100 || (count < CHECKS_MAX && now(rig) < until_ns)) {
-        draw_burst(rig, &result->cost, &burst);
-        double bound = (double)cpu_cost_bound_ns(&result->cost, burst.ciphers, burst.bytes, burst.count);
-        ratios[count++] = (double)burst_time_ns(rig, &burst) / bound;
-    }
+    const core_ns decrypt_ns = rig->options->budget_ns / DECRYPT_SHARE;
+    uint32_t count = draw_ratios(rig, &result->cost, CORE_DIRECTION_ENCRYPT, until_ns - decrypt_ns, ratios);
     result->raised = fmax(1, percentile(ratios, count, 100 - OVER_PERCENT));
     result->worst_ratio = ratios[count - 1] / result->raised;
     result->bursts = count;
@@ -309,6 +321,9 @@ static core_status check(struct rig *rig, const struct fit *fit, core_ns until_n
     for (uint32_t i = 0; i < count; i++)
         result->over += ratios[i] > result->raised;
     cost_from_fit(&result->cost, fit, result->raised);
+    count = draw_ratios(rig, &result->cost, CORE_DIRECTION_DECRYPT, until_ns, ratios);
+    result->cost.decrypt_more_percent =
+        (uint32_t)ceil(100 * fmax(0, percentile(ratios, count, 100 - OVER_PERCENT) - 1));
     free(ratios);
     return CORE_OK;
 }
@@ -333,11 +348,12 @@ static core_status rig_streams_open(struct rig *rig)
     if (status != CORE_OK)
         return status;
     rig->lanes = rig->options->ops->lanes(engine);
-    while (status == CORE_OK && rig->streams_open < STREAMS) {
+    while (status == CORE_OK && rig->streams_open < 2 * STREAMS) {
         uint8_t key[32] = {0};
         memcpy(key, &rig->streams_open, sizeof rig->streams_open);
         const struct cpu_stream_options options = {
             .cipher = (enum core_cipher)(1 + rig->streams_open % CORE_CIPHER_COUNT),
+            .direction = rig->streams_open < STREAMS ? CORE_DIRECTION_ENCRYPT : CORE_DIRECTION_DECRYPT,
             .piece_bytes = PIECE_BYTES_MAX,
             .piece_deadline_ns = 10 * CORE_NS_PER_MS};
         status =
@@ -352,7 +368,7 @@ static core_status rig_open(struct rig *rig, const struct cpu_measure_options *o
                             struct core_error *error)
 {
     *rig = (struct rig){.options = options, .random = 1, .stream_bytes = cpu_stream_bytes(options->ops, 1)};
-    rig->streams = aligned_alloc(64, STREAMS * rig->stream_bytes);
+    rig->streams = aligned_alloc(64, (size_t)2 * STREAMS * rig->stream_bytes);
     rig->data = malloc((size_t)SLOTS * SLOT_BYTES);
     rig->packets = calloc(CPU_BURST_MAX, sizeof *rig->packets);
     if (rig->streams == NULL || rig->data == NULL || rig->packets == NULL)

@@ -34,10 +34,12 @@ static perfmodel_wide lanes_ns(const struct config_profile *profile, uint32_t ci
 }
 
 core_ns perfmodel_cpu_piece_cost_ns(const struct config_profile *profile, enum core_cipher cipher,
-                                    uint32_t bytes)
+                                    enum core_direction direction, uint32_t bytes)
 {
     const struct config_profile_cpu *cpu = &profile->cpu;
     perfmodel_wide fs = (perfmodel_wide)cpu->per_piece_ns * FS_PER_NS + bytes_fs(cpu, cipher, bytes);
+    if (direction == CORE_DIRECTION_DECRYPT)
+        fs = perfmodel_wide_divide_up(fs * (100 + cpu->decrypt_more_percent), 100);
     perfmodel_wide ns = with_margin_ns(profile, fs);
     return perfmodel_wide_limit(ns > 0 ? ns : 1, COST_NS_MAX);
 }
@@ -87,7 +89,8 @@ core_ns perfmodel_cpu_burst_ns(const struct config_profile *profile)
 {
     core_ns dearest_ns = 0;
     for (int i = 1; i <= CORE_CIPHER_COUNT; i++) {
-        core_ns cost_ns = perfmodel_cpu_piece_cost_ns(profile, (enum core_cipher)i, profile->cpu.piece_bytes);
+        core_ns cost_ns = perfmodel_cpu_piece_cost_ns(profile, (enum core_cipher)i, CORE_DIRECTION_DECRYPT,
+                                                      profile->cpu.piece_bytes);
         dearest_ns = core_time_max(cost_ns, dearest_ns);
     }
     return burst_ns(profile, (perfmodel_wide)profile->cpu.burst_pieces * dearest_ns,
@@ -212,7 +215,7 @@ core_status perfmodel_cpu_task_from(const struct core_stream_spec *spec, const s
     if (urgency_ns < URGENCY_NS_MIN)
         return refuse(spec, profile, error);
     *task = (struct perfmodel_cpu_task){
-        .cost_ns = perfmodel_cpu_piece_cost_ns(profile, spec->cipher, piece_bytes),
+        .cost_ns = perfmodel_cpu_piece_cost_ns(profile, spec->cipher, spec->direction, piece_bytes),
         .deadline_ns = deadline_ns,
         .urgency_ns = urgency_ns,
         .spacing_ns = spacing_ns,

@@ -86,9 +86,9 @@ CORE_CHECKED core_status perfmodel_cpu_task_from(const struct core_stream_spec *
 uint32_t perfmodel_cpu_backlog_packets(const struct core_stream_spec *spec,
                                        const struct config_profile *profile);
 
-/* (1+m) (c0 + c1 x) of a piece of x bytes, rounded up, at least 1. */
+/* (1+m) (c0 + c1 x) of a piece of x bytes, and decrypt_more_percent of it where it is decrypted, rounded up, at least 1. */
 core_ns perfmodel_cpu_piece_cost_ns(const struct config_profile *profile, enum core_cipher cipher,
-                                    uint32_t bytes);
+                                    enum core_direction direction, uint32_t bytes);
 
 /* The task mix of a worker: the terms of the cost model that all its streams share (the ciphers present,
  * the largest piece costs). Zeroed: a worker without streams. */

@@ -86,7 +86,8 @@ static int64_t share_of(struct partition_problem *problem, size_t i)
     const struct core_stream_spec *spec = &problem->specs[i];
     const struct config_profile *profile = problem->input->profile;
     if (problem->input->paper) {
-        core_ns cost_ns = perfmodel_cpu_piece_cost_ns(profile, spec->cipher, spec->packet_bytes);
+        core_ns cost_ns =
+            perfmodel_cpu_piece_cost_ns(profile, spec->cipher, spec->direction, spec->packet_bytes);
         wide share = ((wide)cost_ns * PARTITION_SHARE_ONE + spec->interval_ns - 1) / spec->interval_ns;
         return share < PARTITION_SHARE_NEVER ? (int64_t)share : PARTITION_SHARE_NEVER;
     }

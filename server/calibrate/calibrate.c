@@ -66,6 +66,7 @@ static void fill_cpu(struct config_profile_cpu *cpu, const struct cpu_cost *cost
     cpu->per_piece_ns = cost->per_piece_ns;
     memcpy(cpu->per_byte_fs, cost->per_byte_fs, sizeof cpu->per_byte_fs);
     memcpy(cpu->lane_ns, cost->lane_ns, sizeof cpu->lane_ns);
+    cpu->decrypt_more_percent = cost->decrypt_more_percent;
     cpu->queue_granularity_ns = CPU_EDF_BUCKET_NS;
 }
 

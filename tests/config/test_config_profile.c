@@ -65,6 +65,7 @@ static void every_key_arrives(void **state)
     assert_int_equal(profile->cpu.queue_granularity_ns, 4096);
     assert_int_equal(profile->io.per_packet_ns, 1500);
     assert_int_equal(profile->io.per_byte_fs, 500000);
+    assert_int_equal(profile->cpu.decrypt_more_percent, CONFIG_PROFILE_DECRYPT_MORE_PERCENT);
     assert_int_equal(profile->io.pattern_per_byte_fs, CONFIG_PROFILE_PATTERN_FS); /* not in the file */
     assert_int_equal(profile->io.mac_per_byte_fs, CONFIG_PROFILE_MAC_FS);
     assert_int_equal(profile->io.limit_percent, 85);
@@ -163,6 +164,7 @@ static void profiles_equal(const struct config_profile *a, const struct config_p
     assert_memory_equal(a->cpu.per_byte_fs, b->cpu.per_byte_fs, sizeof a->cpu.per_byte_fs);
     assert_memory_equal(a->cpu.lane_ns, b->cpu.lane_ns, sizeof a->cpu.lane_ns);
     assert_int_equal(a->cpu.queue_granularity_ns, b->cpu.queue_granularity_ns);
+    assert_int_equal(a->cpu.decrypt_more_percent, b->cpu.decrypt_more_percent);
     assert_int_equal(a->io.per_packet_ns, b->io.per_packet_ns);
     assert_int_equal(a->io.per_byte_fs, b->io.per_byte_fs);
     assert_int_equal(a->io.pattern_per_byte_fs, b->io.pattern_per_byte_fs);

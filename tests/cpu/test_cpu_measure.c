@@ -21,6 +21,7 @@ static const double lane_ns_per_byte[CORE_CIPHER_COUNT] = {1.0, 1.2, 1.4};
 static double virtual_ns;
 static uint32_t failures_left; /* calls until the engine fails; 0: never */
 static uint64_t calls;
+static double decrypt_times = 0.5; /* as long as encryption */
 
 static core_status simulated_open(struct cpu_engine **engine, struct core_error *error)
 {
@@ -74,6 +75,15 @@ static core_status simulated_encrypt(struct cpu_engine *engine, enum core_cipher
     return failures_left > 0 && --failures_left == 0 ? CORE_SYSTEM : CORE_OK;
 }
 
+static core_status simulated_decrypt(struct cpu_engine *engine, enum core_cipher cipher,
+                                     struct cpu_piece *pieces, uint32_t count)
+{
+    const double before_ns = virtual_ns;
+    core_status status = simulated_encrypt(engine, cipher, pieces, count);
+    virtual_ns = before_ns + (virtual_ns - before_ns) * decrypt_times;
+    return status;
+}
+
 static const struct cpu_engine_ops simulated = {.name = "simulated",
                                                 .key_state_bytes = 1,
                                                 .open = simulated_open,
@@ -81,7 +91,8 @@ static const struct cpu_engine_ops simulated = {.name = "simulated",
                                                 .lanes = simulated_lanes,
                                                 .key_set = simulated_key_set,
                                                 .key_wipe = simulated_key_wipe,
-                                                .encrypt = simulated_encrypt};
+                                                .encrypt = simulated_encrypt,
+                                                .decrypt = simulated_decrypt};
 
 static core_ns virtual_clock(void *argument)
 {
@@ -114,6 +125,7 @@ static void test_figures_of_a_known_engine(void **state)
     assert_int_equal(result.cost.burst_pieces, 32);
     assert_int_equal(result.cost.piece_bytes, 4096);
     assert_near(result.raised, 1, 0.03);
+    assert_int_equal(result.cost.decrypt_more_percent, 0);
     assert_near((double)result.cost.per_piece_ns, PER_PIECE_NS, 0.1);
     for (int i = 0; i < CORE_CIPHER_COUNT; i++) {
         assert_near((double)result.cost.per_byte_fs[i], lane_ns_per_byte[i] / LANES * 1e6, 0.05);
@@ -124,6 +136,21 @@ static void test_figures_of_a_known_engine(void **state)
     assert_true(result.worst_ratio > 1); /* the disturbance is told, not believed */
     assert_true(result.bytes_per_s > 0);
     assert_near((double)result.burst_ns, 32 * (PER_PIECE_NS + 1.4 / LANES * 4096) + 3.6 * 4096 * 7 / 8, 0.05);
+}
+
+/* All pieces full, so that the bound is reached: what is slower by a quarter exceeds it by a quarter. */
+static void test_decryption_that_is_slower(void **state)
+{
+    struct cpu_measure_options options = simulated_options();
+    struct cpu_measure_result result;
+    struct core_error error;
+    (void)state;
+    options.burst_pieces = 32;
+    options.piece_bytes = 4096;
+    decrypt_times = 1.25;
+    assert_int_equal(cpu_measure(&options, &result, &error), CORE_OK);
+    decrypt_times = 0.5;
+    assert_in_range(result.cost.decrypt_more_percent, 20, 26);
 }
 
 /* Left to itself it takes a burst and a piece from its candidates, and none much slower than the best of
@@ -224,6 +251,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_figures_of_a_known_engine),
+        cmocka_unit_test(test_decryption_that_is_slower),
         cmocka_unit_test(test_choice),
         cmocka_unit_test(test_bound),
         cmocka_unit_test(test_bad_options),

@@ -60,11 +60,20 @@ static void test_piece_cost(void **state)
         {CORE_CIPHER_AES_256_CBC, 16, 116},    /* 115.28 */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_int_equal(perfmodel_cpu_piece_cost_ns(&profile, rows[i].cipher, rows[i].bytes),
-                         rows[i].cost_ns);
+        assert_int_equal(
+            perfmodel_cpu_piece_cost_ns(&profile, rows[i].cipher, CORE_DIRECTION_ENCRYPT, rows[i].bytes),
+            rows[i].cost_ns);
     struct config_profile costless = profile;
     costless.cpu.per_piece_ns = costless.cpu.per_byte_fs[0] = 0;
-    assert_int_equal(perfmodel_cpu_piece_cost_ns(&costless, CORE_CIPHER_AES_128_CBC, 16), 1);
+    assert_int_equal(
+        perfmodel_cpu_piece_cost_ns(&costless, CORE_CIPHER_AES_128_CBC, CORE_DIRECTION_ENCRYPT, 16), 1);
+    struct config_profile slower = profile;
+    slower.cpu.decrypt_more_percent = 7;
+    assert_int_equal(
+        perfmodel_cpu_piece_cost_ns(&slower, CORE_CIPHER_AES_128_CBC, CORE_DIRECTION_ENCRYPT, 1408), 420);
+    assert_int_equal(
+        perfmodel_cpu_piece_cost_ns(&slower, CORE_CIPHER_AES_128_CBC, CORE_DIRECTION_DECRYPT, 1408),
+        450); /* 449.14 */
 }
 
 static void test_company(void **state)
@@ -119,7 +128,7 @@ static void test_charges_cover_bursts(void **state)
             struct perfmodel_cpu_task task = {.cipher =
                                                   (enum core_cipher)test_random_in(&random, 1, ciphers)};
             uint32_t bytes = 16 * (uint32_t)test_random_in(&random, 1, 256);
-            task.cost_ns = perfmodel_cpu_piece_cost_ns(&profile, task.cipher, bytes);
+            task.cost_ns = perfmodel_cpu_piece_cost_ns(&profile, task.cipher, CORE_DIRECTION_ENCRYPT, bytes);
             perfmodel_cpu_mix_add(&mix, 32, &task);
             took_fs += 100 * 1000000 + profile.cpu.per_byte_fs[task.cipher - 1] * (wide)bytes;
             own_ns += task.cost_ns;
@@ -444,7 +453,9 @@ static void test_saturation(void **state)
     struct config_profile huge = profile;
     huge.cpu.per_piece_ns = INT64_MAX;
     huge.cpu.per_byte_fs[0] = INT64_MAX;
-    assert_int_equal(perfmodel_cpu_piece_cost_ns(&huge, CORE_CIPHER_AES_128_CBC, 65520), CORE_LATENCY_NS_MAX);
+    assert_int_equal(
+        perfmodel_cpu_piece_cost_ns(&huge, CORE_CIPHER_AES_128_CBC, CORE_DIRECTION_ENCRYPT, 65520),
+        CORE_LATENCY_NS_MAX);
     assert_int_equal(perfmodel_cpu_burst_ns(&huge), CORE_LATENCY_NS_MAX);
 }
 
