@@ -14,6 +14,7 @@ const struct cpu_engine_ops *const cpu_engines[] = {&cpu_engine_vaes, &cpu_engin
 #define TRIAL_BYTES   1408 /* 1400 bytes, padded */
 #define TRIAL_STRIDE  1472 /* staggers the buffers: lanes at one stride would share their cache sets */
 #define TRIAL_NS      (8 * CORE_NS_PER_MS)
+#define TRIAL_PASSES  3 /* at least, behind one that finds the memory */
 
 static size_t align64(size_t bytes)
 {
@@ -50,13 +51,16 @@ static core_status trial_pass(struct trial *trial)
     return status;
 }
 
-/* Nanoseconds of the fastest pass, of this thread alone; CORE_NS_NEVER if the engine fails. */
+/* Nanoseconds of the fastest pass, of this thread alone; CORE_NS_NEVER if the engine fails. In the first one the
+ * system gives the memory, which took ten times as long as the work on a machine whose host had to find it. */
 static core_ns trial_run(struct trial *trial)
 {
     core_ns best_ns = CORE_NS_NEVER;
+    if (trial_pass(trial) != CORE_OK)
+        return CORE_NS_NEVER;
     core_ns start_ns = core_time_thread_cpu_ns();
     core_ns now_ns = start_ns;
-    while (now_ns - start_ns < TRIAL_NS) {
+    for (int passes = 0; passes < TRIAL_PASSES || now_ns - start_ns < TRIAL_NS; passes++) {
         core_ns before_ns = now_ns;
         if (trial_pass(trial) != CORE_OK)
             return CORE_NS_NEVER;
