@@ -131,10 +131,10 @@ static uint32_t authenticate(const struct talker *talker, const uint8_t *key, co
     static uint8_t text[MESSAGE_BYTES + 96];
     uint8_t mac_key[32], code[32];
     size_t key_bytes = sizeof mac_key;
-    EVP_PKEY_CTX *context = EVP_PKEY_CTX_new_id(EVP_PKEY_HKDF, NULL);
 
     if (talker->spec.mac == CORE_MAC_NONE)
         return 0;
+    EVP_PKEY_CTX *context = EVP_PKEY_CTX_new_id(EVP_PKEY_HKDF, NULL);
     TEST_REQUIRE(EVP_PKEY_derive_init(context) == 1 && EVP_PKEY_CTX_set_hkdf_md(context, EVP_sha256()) == 1 &&
                  EVP_PKEY_CTX_set1_hkdf_key(context, key, (int)core_cipher_key_bytes(talker->spec.cipher)) ==
                      1 &&
