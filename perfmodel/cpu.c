@@ -13,7 +13,7 @@
 #define COST_NS_MAX CORE_LATENCY_NS_MAX
 
 /* x * (100 + percent) / 100 fs in whole ns, rounded up. The largest profile figures (2^63 ns, 2^63 fs per
- * byte) times 128 pieces of 2^16 bytes and a margin of 2 stay below 2^100. */
+ * byte) times 128 pieces of 2^16 bytes, a margin of 2 and the percents of decryption stay below 2^110. */
 static perfmodel_wide with_margin_ns(const struct config_profile *profile, perfmodel_wide fs)
 {
     return perfmodel_wide_divide_up(fs * (100 + profile->margins.percent), (perfmodel_wide)FS_PER_NS * 100);
@@ -38,9 +38,9 @@ core_ns perfmodel_cpu_piece_cost_ns(const struct config_profile *profile, enum c
 {
     const struct config_profile_cpu *cpu = &profile->cpu;
     perfmodel_wide fs = (perfmodel_wide)cpu->per_piece_ns * FS_PER_NS + bytes_fs(cpu, cipher, bytes);
-    if (direction == CORE_DIRECTION_DECRYPT)
-        fs = perfmodel_wide_divide_up(fs * (100 + cpu->decrypt_more_percent), 100);
-    perfmodel_wide ns = with_margin_ns(profile, fs);
+    const uint32_t percent = direction == CORE_DIRECTION_DECRYPT ? 100 + cpu->decrypt_more_percent : 100;
+    perfmodel_wide ns = perfmodel_wide_divide_up(fs * percent * (100 + profile->margins.percent),
+                                                 (perfmodel_wide)FS_PER_NS * 100 * 100);
     return perfmodel_wide_limit(ns > 0 ? ns : 1, COST_NS_MAX);
 }
 
@@ -224,6 +224,7 @@ core_status perfmodel_cpu_task_from(const struct core_stream_spec *spec, const s
         .burst_packets = spec->burst_packets,
         .piece_bytes = piece_bytes,
         .cipher = spec->cipher,
+        .direction = spec->direction,
     };
     return CORE_OK;
 }

@@ -69,6 +69,7 @@ struct perfmodel_cpu_task {
     uint32_t burst_packets; /* k */
     uint32_t piece_bytes;   /* ceil(p^ / m) rounded up to 16 */
     enum core_cipher cipher;
+    enum core_direction direction;
 };
 
 /* CORE_OK, or CORE_REFUSED if no work time is left: u would be under 1 us. error says the shortest latency

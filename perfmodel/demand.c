@@ -41,7 +41,9 @@ struct list {
     bool lost;
 };
 
-/* Pieces of one cipher and length. */
+#define KINDS_ROWS (2 * CORE_CIPHER_COUNT)
+
+/* Pieces of one cipher, direction and length. */
 struct kind {
     uint32_t streams;
     core_ns cost_ns;
@@ -53,17 +55,17 @@ struct perfmodel_demand {
     size_t streams;
     struct list list;
     struct perfmodel_cpu_mix mix;
-    int64_t utilisation_ppb;               /* U of the set as it stands */
-    struct two_part share;                 /* U in units of 2^-62; per_surcharge below 2^19 * 2^53 */
-    struct two_part tail_ns;               /* the bounds at w_N; per_surcharge below 2^19 * 2^52 */
-    core_ns window_ns[POINTS];             /* w */
-    core_ns own_ns[POINTS];                /* demand at own costs */
-    int64_t pieces[POINTS];                /* N, below 2^19 * 2^33 */
-    uint32_t first_used;                   /* first point with a piece; POINTS if none */
-    core_ns room_ns[CIPHER_SETS][BLOCKS];  /* smallest w_(j-1) - H_j of a block; where kept (see summarise) */
-    uint32_t kind_most[CORE_CIPHER_COUNT]; /* no larger piece of the cipher is there */
-    uint32_t kind_sizes;                   /* from no block up to the profile's longest piece */
-    struct kind kinds[];                   /* by cipher, then by blocks */
+    int64_t utilisation_ppb;              /* U of the set as it stands */
+    struct two_part share;                /* U in units of 2^-62; per_surcharge below 2^19 * 2^53 */
+    struct two_part tail_ns;              /* the bounds at w_N; per_surcharge below 2^19 * 2^52 */
+    core_ns window_ns[POINTS];            /* w */
+    core_ns own_ns[POINTS];               /* demand at own costs */
+    int64_t pieces[POINTS];               /* N, below 2^19 * 2^33 */
+    uint32_t first_used;                  /* first point with a piece; POINTS if none */
+    core_ns room_ns[CIPHER_SETS][BLOCKS]; /* smallest w_(j-1) - H_j of a block; where kept (see summarise) */
+    uint32_t kind_most[KINDS_ROWS];       /* no larger piece of the row is there */
+    uint32_t kind_sizes;                  /* from no block up to the profile's longest piece */
+    struct kind kinds[];                  /* a row by direction and cipher, in it by blocks */
 };
 
 /* What a set would be charged. */
@@ -196,7 +198,7 @@ static void summarise(struct perfmodel_demand *demand)
 
 static size_t bytes_of(uint32_t kind_sizes)
 {
-    return sizeof(struct perfmodel_demand) + CORE_CIPHER_COUNT * kind_sizes * sizeof(struct kind);
+    return sizeof(struct perfmodel_demand) + KINDS_ROWS * kind_sizes * sizeof(struct kind);
 }
 
 core_status perfmodel_demand_create(struct perfmodel_demand **demand, const struct config_profile *profile)
@@ -253,7 +255,8 @@ static bool same_task(const struct perfmodel_cpu_task *a, const struct perfmodel
 {
     return a->cost_ns == b->cost_ns && a->deadline_ns == b->deadline_ns && a->urgency_ns == b->urgency_ns &&
            a->spacing_ns == b->spacing_ns && a->interval_ns == b->interval_ns && a->pieces == b->pieces &&
-           a->burst_packets == b->burst_packets && a->piece_bytes == b->piece_bytes && a->cipher == b->cipher;
+           a->burst_packets == b->burst_packets && a->piece_bytes == b->piece_bytes &&
+           a->cipher == b->cipher && a->direction == b->direction;
 }
 
 /* The last stream takes the place. */
@@ -315,17 +318,22 @@ static uint32_t first_point(const struct perfmodel_demand *demand, const struct 
     return low;
 }
 
-/* Adds a cipher's pieces to the mix, the largest first; of two pieces the longer never costs less. */
-static void mix_of_cipher(struct perfmodel_demand *demand, uint32_t cipher)
+static uint32_t row_of(const struct perfmodel_cpu_task *task)
 {
-    const struct kind *kinds = &demand->kinds[cipher * demand->kind_sizes];
-    uint32_t size = demand->kind_most[cipher];
+    return (uint32_t)task->direction * CORE_CIPHER_COUNT + (uint32_t)task->cipher - 1;
+}
+
+/* Adds a row's pieces to the mix, the largest first; of two pieces the longer never costs less. */
+static void mix_of_row(struct perfmodel_demand *demand, uint32_t row)
+{
+    const struct kind *kinds = &demand->kinds[row * demand->kind_sizes];
+    uint32_t size = demand->kind_most[row];
     while (size > 0 && kinds[size].streams == 0)
         size--;
-    demand->kind_most[cipher] = size;
+    demand->kind_most[row] = size;
     for (uint32_t taken = 0; size > 0 && taken < demand->worker.burst_pieces; size--) {
         const struct perfmodel_cpu_task task = {.cost_ns = kinds[size].cost_ns,
-                                                .cipher = (enum core_cipher)(cipher + 1)};
+                                                .cipher = (enum core_cipher)(row % CORE_CIPHER_COUNT + 1)};
         for (uint32_t i = 0; i < kinds[size].streams; i++, taken++) {
             if (taken == demand->worker.burst_pieces)
                 return;
@@ -338,7 +346,7 @@ static struct kind *kind_of(struct perfmodel_demand *demand, const struct perfmo
 {
     uint32_t size = task->piece_bytes / CORE_BLOCK_BYTES;
     assert(size < demand->kind_sizes);
-    return &demand->kinds[(task->cipher - 1) * demand->kind_sizes + size];
+    return &demand->kinds[row_of(task) * demand->kind_sizes + size];
 }
 
 /* After a stream with this task has left: only one of the dearest is missed. */
@@ -349,8 +357,8 @@ static void mix_remove(struct perfmodel_demand *demand, const struct perfmodel_c
     if (!last && task->cost_ns < mix->piece_ns[mix->count - 1])
         return;
     demand->mix = (struct perfmodel_cpu_mix){0};
-    for (uint32_t cipher = 0; cipher < CORE_CIPHER_COUNT; cipher++)
-        mix_of_cipher(demand, cipher);
+    for (uint32_t row = 0; row < KINDS_ROWS; row++)
+        mix_of_row(demand, row);
 }
 
 static void change(struct perfmodel_demand *demand, const struct perfmodel_cpu_task *task, int sign)
@@ -374,7 +382,7 @@ void perfmodel_demand_add(struct perfmodel_demand *demand, const struct perfmode
 {
     assert(demand->streams < PERFMODEL_DEMAND_STREAMS_MAX);
     struct kind *kind = kind_of(demand, task);
-    uint32_t size = task->piece_bytes / CORE_BLOCK_BYTES, *most = &demand->kind_most[task->cipher - 1];
+    uint32_t size = task->piece_bytes / CORE_BLOCK_BYTES, *most = &demand->kind_most[row_of(task)];
     list_add(&demand->list, demand->streams++, task);
     assert(kind->streams == 0 || kind->cost_ns == task->cost_ns);
     kind->cost_ns = task->cost_ns;

@@ -25,7 +25,7 @@
  * below a millisecond at the worst.
  *
  * At most PERFMODEL_DEMAND_STREAMS_MAX streams (a test for one more refuses, for the utilisation), all tasks
- * from the profile that the object was made with (cost_ns follows from cipher and piece_bytes). Pure. One
+ * from the profile that the object was made with (cost_ns follows from cipher, direction and piece_bytes). Pure. One
  * owner (the planner thread, or a test). */
 #ifndef MILLRACE_PERFMODEL_DEMAND_H
 #define MILLRACE_PERFMODEL_DEMAND_H

@@ -53,11 +53,16 @@ static int64_t padded(const struct core_stream_spec *spec)
     return iv + 16 * most;
 }
 
-/* (1+m) (c0 + c1 x), in whole ns. */
-static int64_t piece_ns(const struct config_profile *profile, enum core_cipher cipher, int64_t bytes)
+/* (1+m) (c0 + c1 x), in whole ns; more to decrypt. */
+static int64_t piece_ns(const struct config_profile *profile, const struct core_stream_spec *spec,
+                        int64_t bytes)
 {
-    wide fs = (wide)profile->cpu.per_piece_ns * 1000000 + (wide)profile->cpu.per_byte_fs[cipher - 1] * bytes;
-    wide ns = ceiling(fs * (100 + profile->margins.percent), 100000000);
+    const struct config_profile_cpu *cpu = &profile->cpu;
+    wide fs = (wide)cpu->per_piece_ns * 1000000 + (wide)cpu->per_byte_fs[spec->cipher - 1] * bytes;
+    int64_t percent = 100;
+    if (spec->direction == CORE_DIRECTION_DECRYPT)
+        percent += cpu->decrypt_more_percent;
+    wide ns = ceiling(fs * percent * (100 + profile->margins.percent), (wide)100 * 100000000);
     return (int64_t)(ns > 0 ? least(ns, CORE_LATENCY_NS_MAX) : 1);
 }
 
@@ -86,7 +91,7 @@ static bool task_of(const struct core_stream_spec *spec, const struct config_pro
     task->delta = task->s / task->m;
     task->u = task->delta - profile->cpu.queue_granularity_ns;
     int64_t bytes = (int64_t)ceiling(ceiling(chain, pieces), 16) * 16;
-    task->cost = piece_ns(profile, spec->cipher, bytes);
+    task->cost = piece_ns(profile, spec, bytes);
     return work_ns > 0 && task->u >= CORE_NS_PER_US;
 }
 
@@ -334,8 +339,8 @@ static core_status check_fluid(const struct partition_plan_input *input,
     long double share = 0;
     for (size_t i = 0; i < count; i++) {
         const struct core_stream_spec *spec = &input->specs[member[i]];
-        share += (long double)piece_ns(input->profile, spec->cipher, spec->packet_bytes) /
-                 (long double)spec->interval_ns;
+        share +=
+            (long double)piece_ns(input->profile, spec, spec->packet_bytes) / (long double)spec->interval_ns;
     }
     if (share > 1 || (long double)worker->test.utilisation_ppb < share * 1e9L - 1 ||
         (long double)worker->test.utilisation_ppb > share * 1e9L + (long double)count + 1)

@@ -67,13 +67,22 @@ static void append_tag(struct server_packet *packet, uint32_t bytes)
     packet->tagged = true;
 }
 
+static void reject(struct server_packet *packet)
+{
+    struct server_stats *stats = packet->stream->client->io->stats;
+
+    packet->status = PROTOCOL_RESULT_FORGED;
+    server_stats_add(&stats->rejected, 1);
+    server_stats_add(&stats->forged, 1);
+}
+
 void server_mac_deliver(struct server_packet *packet)
 {
     struct server_mac *mac = packet->stream->mac;
     const uint32_t bytes = packet->cpu.bytes + server_packet_clear_bytes(packet);
 
     if (packet->forged && packet->status == PROTOCOL_RESULT_OK)
-        packet->status = PROTOCOL_RESULT_FORGED;
+        reject(packet);
     if (mac == NULL || packet->stream->spec.direction != CORE_DIRECTION_ENCRYPT)
         return;
     const uint64_t number = mac->number;

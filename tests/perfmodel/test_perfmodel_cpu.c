@@ -152,19 +152,19 @@ static void test_task(void **state)
     } rows[] = {
         /* d' = 9.5 ms leaves more than t: spaced by t less the margins */
         {{1408, 1, 5 * MS, 10 * MS, 1, 0, .guaranteed = false},
-         {420, 4500 * US, 4500 * US - 4096, 4500 * US, 5 * MS, 1, 1, 1408, 1}},
+         {420, 4500 * US, 4500 * US - 4096, 4500 * US, 5 * MS, 1, 1, 1408, 1, 0}},
         /* the margins are more than an eighth of t: spaced by the other seven */
         {{1408, 1, 1 * MS, 10 * MS, 1, 0, .guaranteed = false},
-         {420, 875 * US, 875 * US - 4096, 875 * US, MS, 1, 1, 1408, 1}},
+         {420, 875 * US, 875 * US - 4096, 875 * US, MS, 1, 1, 1408, 1, 0}},
         /* d' below t */
         {{1408, 1, 50 * MS, 10 * MS, 1, 0, .guaranteed = false},
-         {420, 9500 * US, 9500 * US - 4096, 9500 * US, 50 * MS, 1, 1, 1408, 1}},
+         {420, 9500 * US, 9500 * US - 4096, 9500 * US, 50 * MS, 1, 1, 1408, 1, 0}},
         /* k t > d': spaced by d' / 4 */
         {{1408, 4, 5 * MS, 10 * MS, 1, 0, .guaranteed = false},
-         {420, 2375 * US, 2375 * US - 4096, 2375 * US, 5 * MS, 1, 4, 1408, 1}},
+         {420, 2375 * US, 2375 * US - 4096, 2375 * US, 5 * MS, 1, 4, 1408, 1, 0}},
         /* PKCS#7 adds a block; 3 pieces of 9008 bytes: ceil(9008/3) = 3003 -> 3008 */
         {{8992, 1, 30 * MS, 10 * MS, 1, 1, .guaranteed = false},
-         {772, 3166666, 3166666 - 4096, 9500 * US, 30 * MS, 3, 1, 3008, 1}},
+         {772, 3166666, 3166666 - 4096, 9500 * US, 30 * MS, 3, 1, 3008, 1, 0}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct perfmodel_cpu_task task;

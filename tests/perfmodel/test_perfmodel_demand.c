@@ -22,6 +22,7 @@ static const struct config_profile profile = {
             .per_piece_ns = 60,
             .per_byte_fs = {350000, 420000, 490000},
             .lane_ns = {6000, 6000, 6000},
+            .decrypt_more_percent = 30,
             .queue_granularity_ns = 4096},
     .margins = {.in_ns = 300 * US, .out_ns = 300 * US, .percent = 10},
 };
@@ -76,6 +77,7 @@ static struct perfmodel_cpu_task random_task(struct test_random *random, const s
             .latency_ns = test_random_log(random, MS, 2000 * MS),
             .cipher = (enum core_cipher)test_random_in(random, 1, 3),
             .padding = CORE_PADDING_NONE,
+            .direction = test_random_chance(random, 25) ? CORE_DIRECTION_DECRYPT : CORE_DIRECTION_ENCRYPT,
         };
     } while (perfmodel_cpu_task_from(&spec, from, &task, NULL) != CORE_OK);
     return task;

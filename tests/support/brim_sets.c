@@ -120,6 +120,7 @@ void test_brim_set_random(struct test_plan_set *set, struct test_random *random)
         test_plan_set_random(set, random);
     while (set->profile.gpu_count == 0 && (kind == FOR_GPUS || !test_random_chance(random, 5)));
     set->input.paper = false;
+    set->profile.cpu.decrypt_more_percent = 15;
     set->profile.cpu.queue_granularity_ns = 4096; /* the workers' own */
     double workers = balance_workers(set, random, kind);
     double peak = workers + balance_gpus(set, random, kind, workers);

@@ -57,6 +57,7 @@ static void draw_cpu(struct history_machine *machine, struct test_random *random
     cpu->lanes = test_random_chance(random, 70) ? 1 : 4;
     cpu->burst_pieces = cpu->lanes * (uint32_t)test_random_in(random, 1, 2);
     cpu->piece_bytes = 16 * (uint32_t)test_random_log(random, 8, 512);
+    cpu->decrypt_more_percent = 15;
     cpu->queue_granularity_ns = 4096; /* the workers' own */
     double ns = machine->workers / bytes_per_ns;
     cpu->per_piece_ns = within(ns * (double)test_random_in(random, 0, 100), 0, CORE_NS_PER_MS);

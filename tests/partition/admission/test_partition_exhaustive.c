@@ -66,6 +66,7 @@ static void draw_profile(struct drawn *drawn)
     cpu->burst_pieces = (uint32_t)test_random_in(random, 1, BURST_MOST);
     cpu->piece_bytes = CORE_BLOCK_BYTES * (uint32_t)ONE_OF(random, 1, 2, 4, 6);
     cpu->per_piece_ns = tick_ns * ONE_OF(random, 0, 0, 1);
+    cpu->decrypt_more_percent = 15;
     cpu->queue_granularity_ns = 4096;
     for (int i = 0; i < CORE_CIPHER_COUNT; i++) {
         cpu->per_byte_fs[i] = tick_ns * 1000000 / CORE_BLOCK_BYTES;

@@ -62,6 +62,7 @@ static struct config_profile random_profile(struct test_random *random)
     cpu->burst_pieces = cpu->lanes * (uint32_t)test_random_in(random, 1, 4);
     cpu->piece_bytes = CORE_BLOCK_BYTES * (uint32_t)test_random_log(random, 1, 512);
     cpu->per_piece_ns = test_random_log(random, 10, 4000);
+    cpu->decrypt_more_percent = 15;
     cpu->queue_granularity_ns = 4096;
     int64_t per_byte_fs = test_random_log(random, 50000, 20000000);
     for (int i = 0; i < CORE_CIPHER_COUNT; i++) {

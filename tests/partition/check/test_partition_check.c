@@ -523,6 +523,7 @@ static void expect_room(uint32_t burst_pieces, core_ns granularity_ns, bool by_p
                                              .burst_pieces = burst_pieces,
                                              .piece_bytes = 4096,
                                              .per_byte_fs = {1000000, 0, 0},
+                                             .decrypt_more_percent = 15,
                                              .queue_granularity_ns = granularity_ns},
                                      .io = {.limit_percent = 100}};
     for (int i = 0; i < 64; i++)

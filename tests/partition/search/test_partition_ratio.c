@@ -68,6 +68,7 @@ static void draw_profile(struct test_random *random, enum size_class class, stru
         cpu->burst_pieces = 4;
     cpu->piece_bytes = CORE_BLOCK_BYTES * (uint32_t)test_random_log(random, 16, 512);
     cpu->per_piece_ns = test_random_log(random, 20, 400);
+    cpu->decrypt_more_percent = 15;
     cpu->queue_granularity_ns = 4096;
     int64_t per_byte_fs = test_random_log(random, 100000, 4000000);
     for (int i = 0; i < CORE_CIPHER_COUNT; i++) {

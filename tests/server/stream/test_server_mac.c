@@ -12,6 +12,8 @@
 #include <time.h>
 
 #include "core/hmac.h"
+#include "server/net/io.h"
+#include "server/server_internal.h"
 #include "tests/support/gpu_server.h"
 #include "tests/support/random.h"
 #include "tests/support/require.h"
@@ -182,8 +184,10 @@ static void ten_thousand_forged_messages(void **state)
     struct peer to = open_peer(CORE_DIRECTION_DECRYPT, CORE_IV_EXPLICIT, CORE_PADDING_CLEAR, 0, key, id);
     static struct sample samples[ROUND];
     static bool forged[ROUND];
+    uint32_t count = 0;
     (void)state;
     for (uint32_t done = 0; done < FORGED;) {
+        const uint32_t before = done;
         for (int i = 0; i < ROUND; i++) {
             make(&from, &random, &samples[i]);
             forged[i] = test_random_chance(&random, 80);
@@ -201,7 +205,9 @@ static void ten_thousand_forged_messages(void **state)
                 expect(&to, PROTOCOL_RESULT_OK, sample->clear + sample->ahead, sample->clear_bytes);
             done += forged[i];
         }
+        count += done - before;
     }
+    assert_int_equal(server_stats_get(&server.server->ios[0]->stats.forged), count);
 }
 
 /* A code is about its place, its stream and its key. */
