@@ -315,6 +315,62 @@ static void transport_stream_records(void **state)
     }
 }
 
+/* From message `first` on; asked again until the key before is gone. */
+static void change_key(uint32_t stream, uint64_t first, const uint8_t key[16])
+{
+    const struct protocol_rekey rekey = {
+        .stream = stream, .key_kind = PROTOCOL_KEY_INLINE, .key = key, .key_bytes = 16, .first = first};
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    struct test_frame answer;
+    do {
+        assert_true(test_client_send(&client, frame, protocol_rekey_write(frame, 1, &rekey)));
+        TEST_REQUIRE(test_client_next(&client, &answer, TEST_PATIENCE_MS) == TEST_FRAME);
+    } while (answer.header.type == PROTOCOL_REFUSED && answer.body[0] == PROTOCOL_REFUSED_BUSY);
+    assert_int_equal(answer.header.type, PROTOCOL_REKEYED);
+}
+
+/* A pair of streams changes to another key and back, each time this many messages ahead. Under the key of the
+ * vectors all is as these say; under the other one it is not, and comes back. */
+static void check_keys(const struct vector *vectors, size_t kinds, uint32_t ahead)
+{
+    static uint8_t sent[RECORDS * 188], expected[RECORDS * 188], got[RECORDS * 188];
+    const uint8_t other[16] = {(uint8_t)ahead, 1, 2, 3};
+    const uint32_t stream = open_records(&vectors[0], CORE_DIRECTION_ENCRYPT);
+    const uint32_t back = open_records(&vectors[0], CORE_DIRECTION_DECRYPT);
+    make_records(vectors, kinds, RECORDS, 1u << ahead % RECORDS, sent, expected);
+    for (uint32_t sequence = 0, period = ahead + 2; sequence < 6 * period; sequence++) {
+        const bool under_other = sequence / period % 2 != 0;
+        struct test_frame frame;
+        if (sequence % period == 1) { /* from the next multiple of the period on */
+            const uint64_t first = sequence - 1 + period;
+            change_key(stream, first, under_other ? vectors[0].key : other);
+            change_key(back, first, under_other ? vectors[0].key : other);
+        }
+        send_data(stream, sequence, 3, sent, sizeof sent);
+        test_client_expect(&client, PROTOCOL_RESULT, &frame);
+        assert_int_equal(frame.header.body_bytes, PROTOCOL_RESULT_BYTES + sizeof got);
+        memcpy(got, frame.body + PROTOCOL_RESULT_BYTES, sizeof got);
+        assert_int_equal(memcmp(got, expected, sizeof got) != 0, under_other);
+        send_data(back, sequence, 3, got, sizeof got);
+        expect_data(PROTOCOL_RESULT_OK, sent, sizeof sent);
+    }
+    uint8_t frame[PROTOCOL_HEADER_BYTES];
+    struct test_frame closed;
+    for (int i = 0; i < 2; i++) {
+        assert_true(test_client_send(&client, frame, protocol_close_write(frame, i == 0 ? stream : back)));
+        test_client_expect(&client, PROTOCOL_CLOSED, &closed);
+    }
+}
+
+static void records_under_changing_keys(void **state)
+{
+    static struct vector vectors[8];
+    (void)state;
+    const size_t kinds = read_vectors("dvb_cissa.csv", true, vectors, 8);
+    for (uint32_t ahead = 0; ahead < RECORDS; ahead++)
+        check_keys(vectors, kinds, ahead);
+}
+
 static void wrong_records_are_told(void **state)
 {
     static struct vector vectors[8];
@@ -360,6 +416,7 @@ int main(void)
         {"ipsec_packets on a GPU", ipsec_packets, set_up_gpu, tear_down, NULL},
         {"transport_stream_records on a worker", transport_stream_records, set_up_worker, tear_down, NULL},
         {"transport_stream_records beside a GPU", transport_stream_records, set_up_both, tear_down, NULL},
+        {"records_under_changing_keys", records_under_changing_keys, set_up_worker, tear_down, NULL},
         {"wrong_records_are_told", wrong_records_are_told, set_up_worker, tear_down, NULL},
         {"ipsec_packets_back on a worker", ipsec_packets_back, set_up_worker, tear_down, NULL},
         {"ipsec_packets_back beside a GPU", ipsec_packets_back, set_up_both, tear_down, NULL},
