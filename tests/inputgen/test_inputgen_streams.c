@@ -212,6 +212,10 @@ static bool same_stream(const struct inputgen_stream *a, const struct inputgen_s
     return a->spec.packet_bytes == b->spec.packet_bytes && a->spec.burst_packets == b->spec.burst_packets &&
            a->spec.interval_ns == b->spec.interval_ns && a->spec.latency_ns == b->spec.latency_ns &&
            a->spec.cipher == b->spec.cipher && a->spec.padding == b->spec.padding &&
+           a->spec.unit == b->spec.unit && a->message_packets == b->message_packets &&
+           a->spec.iv == b->spec.iv && a->spec.first_unit == b->spec.first_unit &&
+           a->spec.crypt_blocks == b->spec.crypt_blocks && a->spec.skip_blocks == b->spec.skip_blocks &&
+           a->spec.direction == b->spec.direction && a->spec.records == b->spec.records &&
            a->start_ns == b->start_ns && a->stop_ns == b->stop_ns && a->class_index == b->class_index;
 }
 
@@ -282,7 +286,8 @@ static char *written(const struct inputgen_streams *list, size_t *bytes)
 
 static void the_same_seed_gives_the_same_file_and_another_seed_another(void **state)
 {
-    static const char *const names[] = {"const", "uni", "norm", "norm2", "exp", "demo", "mixed", "gigabit"};
+    static const char *const names[] = {"const", "uni",   "norm",    "norm2",  "exp",
+                                        "demo",  "mixed", "gigabit", "formats"};
 
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -321,18 +326,16 @@ static void a_seed_gives_this_list_on_every_machine(void **state)
     inputgen_streams_free(list);
 }
 
-static void a_written_list_reads_back_the_same(void **state)
+static void expect_same_when_read_back(struct inputgen_streams *list)
 {
-    struct inputgen_streams *list = drawn("demo", 300, 0, 3), *back = NULL;
+    struct inputgen_streams *back = NULL;
     struct core_error error = {""};
     size_t bytes;
     char *text = written(list, &bytes);
 
-    (void)state;
     if (inputgen_streams_parse(text, bytes, "l.csv", &back, &error) != CORE_OK)
         fail_msg("%s", error.text);
     assert_int_equal(back->count, list->count);
-    assert_int_equal(back->class_count, list->class_count);
     for (size_t i = 0; i < list->count; i++) {
         struct inputgen_stream *stream = &back->streams[i]; /* its classes are in order of appearance */
         assert_string_equal(back->classes[stream->class_index].name,
@@ -343,7 +346,76 @@ static void a_written_list_reads_back_the_same(void **state)
     free(text);
     inputgen_streams_free(list);
     inputgen_streams_free(back);
+}
+
+static void a_written_list_reads_back_the_same(void **state)
+{
+    (void)state;
+    expect_same_when_read_back(drawn("demo", 300, 0, 3));
+    expect_same_when_read_back(drawn("formats", 300, 0, 3));
     inputgen_streams_free(NULL);
+}
+
+#define MESSAGES                                                                                             \
+    "unit,message_packets,iv,first_unit,pattern,direction,records,stream,class,packet_bytes,interval_ns,"    \
+    "burst_packets,latency_ns,cipher,padding,start_ns,stop_ns\n"
+#define REST(bytes, padding) ",0,c," bytes ",1000000,2,20000000,aes-128-cbc," padding ",0,1000\n"
+
+/* By name, whatever their order; what is absent, or as without it, is not written. */
+static void columns_are_found_by_name(void **state)
+{
+    static const struct {
+        const char *text;
+        struct inputgen_stream stream;
+        const char *header;
+    } cases[] = {
+        {HEADER "0,c,1408,1000000,2,20000000,aes-128-cbc,pkcs7,0,1000\n",
+         {.spec = {.padding = CORE_PADDING_PKCS7}, .message_packets = 1},
+         HEADER},
+        {MESSAGES "stream,1,chain,0,none,encrypt,none" REST("1408", "pkcs7"),
+         {.spec = {.padding = CORE_PADDING_PKCS7}, .message_packets = 1},
+         HEADER},
+        {MESSAGES "message,100,counter,18446744073709551615,none,encrypt,none" REST("1408", "pkcs7"),
+         {.spec = {.padding = CORE_PADDING_PKCS7,
+                   .unit = CORE_UNIT_MESSAGE,
+                   .iv = CORE_IV_COUNTER,
+                   .first_unit = UINT64_MAX},
+          .message_packets = 100},
+         "stream,class,packet_bytes,interval_ns,burst_packets,latency_ns,cipher,padding,start_ns,stop_ns,"
+         "unit,message_packets,iv,first_unit\n"},
+        {MESSAGES "message,4,constant,0,1:9,decrypt,none" REST("1408", "clear"),
+         {.spec = {.padding = CORE_PADDING_CLEAR,
+                   .unit = CORE_UNIT_MESSAGE,
+                   .iv = CORE_IV_CONSTANT,
+                   .crypt_blocks = 1,
+                   .skip_blocks = 9,
+                   .direction = CORE_DIRECTION_DECRYPT},
+          .message_packets = 4},
+         "stream,class,packet_bytes,interval_ns,burst_packets,latency_ns,cipher,padding,start_ns,stop_ns,"
+         "unit,message_packets,iv,pattern,direction\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct inputgen_stream expected = cases[i].stream;
+        struct inputgen_streams *list = NULL;
+        struct core_error error = {""};
+        size_t bytes;
+        if (inputgen_streams_parse(cases[i].text, strlen(cases[i].text), "l.csv", &list, &error) != CORE_OK)
+            fail_msg("case %zu: %s", i, error.text);
+        expected.spec.packet_bytes = 1408;
+        expected.spec.burst_packets = 2;
+        expected.spec.interval_ns = CORE_NS_PER_MS;
+        expected.spec.latency_ns = 20 * CORE_NS_PER_MS;
+        expected.spec.cipher = CORE_CIPHER_AES_128_CBC;
+        expected.stop_ns = 1000;
+        if (!same_stream(&list->streams[0], &expected))
+            fail_msg("case %zu is read as something else", i);
+        char *text = written(list, &bytes);
+        assert_memory_equal(text, cases[i].header, strlen(cases[i].header));
+        free(text);
+        inputgen_streams_free(list);
+    }
 }
 
 #define ROW0 "0,c,1400,1000000,2,20000000,aes-128-cbc,pkcs7,0,1000\n"
@@ -351,7 +423,7 @@ static void a_written_list_reads_back_the_same(void **state)
 static const struct {
     const char *text, *message;
 } mistakes[] = {
-    {"", "l.csv:1: is no stream list; the first line must be stream,class"},
+    {"", "l.csv:1: is no stream list: there is no column named stream"},
     {"stream,class\n", "l.csv:1: is no stream list"},
     {ROW0, "l.csv:1: is no stream list"},
     {HEADER, "l.csv:1: no streams follow"},
@@ -376,7 +448,9 @@ static const struct {
      "l.csv:2: packet_bytes: 0 is out of range"},
     {HEADER "0,c,1048577,1000000,2,20000000,aes-128-cbc,pkcs7,0,1000\n", "l.csv:2: packet_bytes: 1048577 is"},
     {HEADER "0,c,9999999999999999999,1,2,20000000,aes-128-cbc,pkcs7,0,1\n",
-     "l.csv:2: packet_bytes: is not a"},
+     "l.csv:2: packet_bytes: 9999999999999999999 is out of range"},
+    {HEADER "0,c,99999999999999999999,1,2,20000000,aes-128-cbc,pkcs7,0,1\n",
+     "l.csv:2: packet_bytes: 99999999999999999999 is out of range"},
     {HEADER "0,c,1400,999,2,20000000,aes-128-cbc,pkcs7,0,1000\n",
      "l.csv:2: interval_ns: 999 is out of range"},
     {HEADER "0,c,1400,3600000000001,2,20000000,aes-128-cbc,pkcs7,0,1000\n", "l.csv:2: interval_ns: 36000000"},
@@ -385,13 +459,36 @@ static const struct {
     {HEADER "0,c,1400,1000000,2,9999,aes-128-cbc,pkcs7,0,1000\n",
      "l.csv:2: latency_ns: 9999 is out of range"},
     {HEADER "0,c,1400,1000000,2,20000000,aes,pkcs7,0,1000\n", "l.csv:2: cipher: must be aes-128-cbc"},
-    {HEADER "0,c,1400,1000000,2,20000000,aes-128-cbc,zero,0,1000\n", "l.csv:2: padding: must be none or"},
+    {HEADER "0,c,1400,1000000,2,20000000,aes-128-cbc,zero,0,1000\n", "l.csv:2: padding: must be none, pkcs7"},
     {HEADER "0,c,1400,1000000,2,20000000,aes-128-cbc,none,0,1000\n", "l.csv:2: "},
     {HEADER "0,c,1400,1000000,2,20000000,aes-128-cbc,pkcs7,-1,1000\n", "l.csv:2: start_ns: is not a plain"},
     {HEADER "0,c,1400,1000000,2,20000000,aes-128-cbc,pkcs7,0,0\n", "l.csv:2: stop_ns: 0 is out of range"},
     {HEADER "0,c,1400,1000000,2,20000000,aes-128-cbc,pkcs7,5,5\n",
      "l.csv:2: stop_ns: must be above start_ns"},
     {HEADER "0,c,1400,1000000,2,20000000,aes-128-cbc,pkcs7,0,86400000000001\n", "l.csv:2: stop_ns: 8640000"},
+    {"colour," HEADER "red," ROW0,
+     "l.csv:1: is no stream list, or of a later version: there is no column 'colour'"},
+    {"unit," HEADER ROW0, "l.csv:2: must have 11 fields"},
+    {"class," HEADER "c," ROW0, "l.csv:1: class: is there twice"},
+    {"unit,unit," HEADER, "l.csv:1: unit: is there twice"},
+    {"a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a\n", "l.csv:1: is no stream list"},
+    {"unit," HEADER "packet," ROW0, "l.csv:2: unit: must be stream or message"},
+    {"iv," HEADER "nonce," ROW0, "l.csv:2: iv: must be chain, constant, counter, explicit or random"},
+    {"iv," HEADER "counter," ROW0, "l.csv:2: iv is counter, which a stream of unit message can have alone"},
+    {"direction," HEADER "both," ROW0, "l.csv:2: direction: must be encrypt or decrypt"},
+    {"direction," HEADER "decrypt," ROW0, "l.csv:2: padding is pkcs7, which is for encryption only"},
+    {"records," HEADER "rtp," ROW0, "l.csv:2: records: must be none or ts"},
+    {"records," HEADER "ts," ROW0, "l.csv:2: records are ts, which go with unit message"},
+    {"pattern," HEADER "1-9," ROW0, "l.csv:2: pattern: must be none, or blocks"},
+    {"pattern," HEADER "1:16," ROW0, "l.csv:2: pattern: must be none, or blocks"},
+    {"pattern," HEADER "1:9," ROW0, "l.csv:2: there is a pattern, which"},
+    {"first_unit," HEADER "18446744073709551616," ROW0, "l.csv:2: first_unit: 18446744073709551616 is out"},
+    {"first_unit," HEADER "7," ROW0, "l.csv:2: first_unit is 7, must be 0 with iv chain"},
+    {"message_packets," HEADER "0," ROW0, "l.csv:2: message_packets: 0 is out of range"},
+    {"message_packets," HEADER "2," ROW0, "l.csv:2: message_packets is 2, must be 1 with unit stream"},
+    {"message_packets,iv,unit," HEADER
+     "2,explicit,message,0,c,31,1000000,2,20000000,aes-128-cbc,pkcs7,0,1000\n",
+     "l.csv:2: packet_bytes is 31, must be at least 32"},
 };
 
 static void mistakes_are_named_with_file_and_line(void **state)
@@ -413,14 +510,14 @@ static void mistakes_are_named_with_file_and_line(void **state)
 static void odd_bytes_and_long_lines_are_refused(void **state)
 {
     static const char nul[] = HEADER "0,c\0,1400,1000000,2,20000000,aes-128-cbc,pkcs7,0,1000\n";
-    char text[1024] = HEADER;
+    char text[2048] = HEADER;
     struct inputgen_streams *list = NULL;
     struct core_error error;
 
     (void)state;
     assert_int_equal(inputgen_streams_parse(nul, sizeof nul - 1, "l.csv", &list, &error), CORE_INVALID);
     assert_non_null(strstr(error.text, "l.csv:2: has a character"));
-    memset(text + strlen(HEADER), '0', 600);
+    memset(text + strlen(HEADER), '0', 1200);
     assert_int_equal(inputgen_streams_parse(text, strlen(text), "l.csv", &list, &error), CORE_INVALID);
     assert_non_null(strstr(error.text, "l.csv:2: the line is too long"));
     assert_int_equal(inputgen_streams_read("/nonexistent/l.csv", &list, &error), CORE_SYSTEM);
@@ -547,6 +644,7 @@ int main(void)
         cmocka_unit_test(the_same_seed_gives_the_same_file_and_another_seed_another),
         cmocka_unit_test(a_seed_gives_this_list_on_every_machine),
         cmocka_unit_test(a_written_list_reads_back_the_same),
+        cmocka_unit_test(columns_are_found_by_name),
         cmocka_unit_test(mistakes_are_named_with_file_and_line),
         cmocka_unit_test(odd_bytes_and_long_lines_are_refused),
         cmocka_unit_test(a_full_disk_is_reported),
