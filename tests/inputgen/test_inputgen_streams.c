@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "inputgen/kinds.h"
 #include "inputgen/shipped.h"
 #include "inputgen/streams.h"
 
@@ -271,7 +272,7 @@ static void what_can_not_be_made_is_refused_with_a_reason(void **state)
     config_workload_free(workload);
 }
 
-/* ---- files ---- */
+/* ---- written and read back ---- */
 
 static char *written(const struct inputgen_streams *list, size_t *bytes)
 {
@@ -283,6 +284,139 @@ static char *written(const struct inputgen_streams *list, size_t *bytes)
     assert_int_equal(fclose(file), 0);
     return text;
 }
+
+static void expect_same_when_read_back(struct inputgen_streams *list)
+{
+    struct inputgen_streams *back = NULL;
+    struct core_error error = {""};
+    size_t bytes;
+    char *text = written(list, &bytes);
+
+    if (inputgen_streams_parse(text, bytes, "l.csv", &back, &error) != CORE_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(back->count, list->count);
+    for (size_t i = 0; i < list->count; i++) {
+        struct inputgen_stream *stream = &back->streams[i]; /* its classes are in order of appearance */
+        assert_string_equal(back->classes[stream->class_index].name,
+                            list->classes[list->streams[i].class_index].name);
+        stream->class_index = list->streams[i].class_index;
+        assert_true(same_stream(stream, &list->streams[i]));
+    }
+    free(text);
+    inputgen_streams_free(list);
+    inputgen_streams_free(back);
+}
+
+/* ---- kinds ---- */
+
+#define DEMO_CLASSES 5
+
+static void kinds_get_their_shares_of_every_class(void **state)
+{
+    struct config_workload *workload;
+    struct inputgen_streams *list;
+    size_t hls = 0, cissa = 0, plain = 0, whole[DEMO_CLASSES] = {0}, of_class[DEMO_CLASSES] = {0};
+
+    (void)state;
+    assert_int_equal(inputgen_workload_open("demo", &workload, NULL), CORE_OK);
+    assert_int_equal(inputgen_kinds_share(workload, "hls=20,dvb-cissa=12.5", NULL), CORE_OK);
+    assert_int_equal(inputgen_streams_make(workload, 8000, 0, 1, &list, NULL), CORE_OK);
+    assert_int_equal(list->class_count, 3 * DEMO_CLASSES);
+    for (size_t i = 0; i < list->count; i++) {
+        const struct inputgen_stream *stream = &list->streams[i];
+        const char *name = list->classes[stream->class_index].name;
+        if (stream->spec.unit == CORE_UNIT_STREAM) {
+            plain++;
+            whole[stream->class_index]++;
+        } else if (stream->spec.records == CORE_RECORDS_TS) {
+            cissa++;
+            assert_non_null(strstr(name, ".dvb-cissa"));
+            assert_int_equal(stream->spec.packet_bytes, 1316);
+            assert_int_equal(stream->message_packets, 1);
+        } else {
+            hls++;
+            assert_non_null(strstr(name, ".hls"));
+            assert_int_equal(stream->spec.iv, CORE_IV_COUNTER);
+            assert_int_equal(stream->spec.padding, CORE_PADDING_PKCS7);
+            assert_int_equal(stream->message_packets, 100);
+        }
+        assert_true(stream->spec.unit == CORE_UNIT_STREAM || stream->spec.cipher == CORE_CIPHER_AES_128_CBC);
+        for (size_t class = 0; class < DEMO_CLASSES; class ++)
+            of_class[class] +=
+                strncmp(name, list->classes[class].name, strlen(list->classes[class].name)) == 0;
+    }
+    assert_in_range(hls, 1590, 1610);
+    assert_in_range(cissa, 990, 1010);
+    assert_in_range(plain, 5390, 5410);
+    for (size_t class = 0; class < DEMO_CLASSES; class ++)
+        assert_true(fabs((double)whole[class] - 0.675 * (double)of_class[class]) < 6);
+    inputgen_streams_free(list);
+    config_workload_free(workload);
+}
+
+static void every_kind_can_be_all_streams(void **state)
+{
+    static const char *const names[] = {"hls", "dvb-cissa", "cbcs", "packets", "decrypt"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct config_workload *workload;
+        struct inputgen_streams *list;
+        char shares[32];
+        snprintf(shares, sizeof shares, "%s=100", names[i]);
+        assert_int_equal(inputgen_workload_open("demo", &workload, NULL), CORE_OK);
+        assert_int_equal(inputgen_kinds_share(workload, shares, NULL), CORE_OK);
+        assert_int_equal(inputgen_streams_make(workload, 100, 0, 1, &list, NULL), CORE_OK);
+        for (size_t at = 0; at < list->count; at++) {
+            assert_int_equal(list->streams[at].spec.unit, CORE_UNIT_MESSAGE);
+            assert_non_null(strstr(list->classes[list->streams[at].class_index].name, names[i]));
+        }
+        expect_same_when_read_back(list);
+        config_workload_free(workload);
+    }
+}
+
+static void kinds_that_are_none_are_refused(void **state)
+{
+    static const struct {
+        const char *shares, *message;
+    } cases[] = {
+        {"", "--kinds: '': give KIND=PERCENT"},
+        {"hls", "--kinds: 'hls': give KIND=PERCENT"},
+        {"hls=", "--kinds: 'hls=': give"},
+        {"hls=0", "--kinds: 'hls=0': give"},
+        {"hls=-1", "--kinds: 'hls=-1': give"},
+        {"hls=nan", "--kinds: 'hls=nan': give"},
+        {"hls=101", "--kinds: 'hls=101': give"},
+        {"hls=1x", "--kinds: 'hls=1x': give"},
+        {"hl=1", "--kinds: 'hl=1': give"},
+        {"hlsx=1", "--kinds: 'hlsx=1': give"},
+        {"hls=1,hls=2", "--kinds: 'hls=2': give"},
+        {"hls=60,cbcs=41", "--kinds: more than 100 % of the streams"},
+        {"hls=1,,cbcs=1", "--kinds: '': give KIND"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct config_workload *workload;
+        struct core_error error = {""};
+        assert_int_equal(inputgen_workload_open("demo", &workload, NULL), CORE_OK);
+        if (inputgen_kinds_share(workload, cases[i].shares, &error) != CORE_INVALID ||
+            strncmp(error.text, cases[i].message, strlen(cases[i].message)) != 0)
+            fail_msg("%s: \"%s\"", cases[i].shares, error.text);
+        config_workload_free(workload);
+    }
+    struct config_workload *workload =
+        workload_of("name: w\nclasses: [{name: tiny, packet_bytes: 9, rate_mbit_per_s: {distribution: "
+                    "constant, value: 1}, deadline_ms: {distribution: constant, value: 20}}]\n");
+    struct core_error error = {""};
+    assert_int_equal(inputgen_kinds_share(workload, "hls=50", &error), CORE_INVALID);
+    assert_string_equal(error.text, "class tiny.hls: packet_bytes is 9, must be at least 16 where a message "
+                                    "has more than one packet");
+    config_workload_free(workload);
+}
+
+/* ---- files ---- */
 
 static void the_same_seed_gives_the_same_file_and_another_seed_another(void **state)
 {
@@ -324,28 +458,6 @@ static void a_seed_gives_this_list_on_every_machine(void **state)
                                "4,voice,320,20000000,4,15999334,aes-128-cbc,none,890542275,10000000000\n");
     free(text);
     inputgen_streams_free(list);
-}
-
-static void expect_same_when_read_back(struct inputgen_streams *list)
-{
-    struct inputgen_streams *back = NULL;
-    struct core_error error = {""};
-    size_t bytes;
-    char *text = written(list, &bytes);
-
-    if (inputgen_streams_parse(text, bytes, "l.csv", &back, &error) != CORE_OK)
-        fail_msg("%s", error.text);
-    assert_int_equal(back->count, list->count);
-    for (size_t i = 0; i < list->count; i++) {
-        struct inputgen_stream *stream = &back->streams[i]; /* its classes are in order of appearance */
-        assert_string_equal(back->classes[stream->class_index].name,
-                            list->classes[list->streams[i].class_index].name);
-        stream->class_index = list->streams[i].class_index;
-        assert_true(same_stream(stream, &list->streams[i]));
-    }
-    free(text);
-    inputgen_streams_free(list);
-    inputgen_streams_free(back);
 }
 
 static void a_written_list_reads_back_the_same(void **state)
@@ -608,6 +720,8 @@ static void the_command_refuses_misuse(void **state)
         {"make demo --seed -1", 2},
         {"make demo --seed 18446744073709551616", 2},
         {"make demo exp --seed 1", 2},
+        {"make demo --seed 1 --kinds hls=200", 1},
+        {"make demo --seed 1 --kinds hls=20,cbcs=10 -o /dev/null", 0},
         {"make demo --seed 1 --streams 0", 2},
         {"make demo --seed 1 --streams 1000001", 2},
         {"make demo --seed 1 --duration 0", 2},
@@ -641,6 +755,9 @@ int main(void)
         cmocka_unit_test(a_shorter_list_is_the_beginning_of_a_longer_one),
         cmocka_unit_test(starts_are_spread_and_stops_are_the_duration),
         cmocka_unit_test(what_can_not_be_made_is_refused_with_a_reason),
+        cmocka_unit_test(kinds_get_their_shares_of_every_class),
+        cmocka_unit_test(every_kind_can_be_all_streams),
+        cmocka_unit_test(kinds_that_are_none_are_refused),
         cmocka_unit_test(the_same_seed_gives_the_same_file_and_another_seed_another),
         cmocka_unit_test(a_seed_gives_this_list_on_every_machine),
         cmocka_unit_test(a_written_list_reads_back_the_same),
