@@ -18,6 +18,7 @@
 #include "core/address.h"
 #include "core/value.h"
 #include "tests/support/command.h"
+#include "tests/support/fake_server.h"
 #include "tests/support/server.h"
 
 #define KEY_HEX "000102030405060708090a0b0c0d0e0f"
@@ -271,6 +272,75 @@ static void records_are_encrypted_one_by_one(void **state)
     assert_null(strstr(text, "go on with"));
 }
 
+/* ---- what is sent ---- */
+
+/* Keeps what each DATA is of a message, F, L, B for both or -, and sends all back as it came. */
+static void keep_flags(int descriptor, void *argument)
+{
+    static uint8_t body[FAKE_PACKET_BYTES_MAX], frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    const struct protocol_opened opened = {.stream = 1, .unit = PROTOCOL_UNIT_CPU, .bound_ns = 1000};
+    const struct protocol_result result = {.status = PROTOCOL_RESULT_OK, .flags = PROTOCOL_RESULT_MET};
+    struct protocol_closed closed = {.reason = PROTOCOL_CLOSE_ASKED};
+    struct protocol_header header;
+    char *flags = argument;
+    if (!fake_welcome(descriptor) || !fake_await_frame(descriptor, PROTOCOL_OPEN, &header, body) ||
+        !fake_write(descriptor, frame, protocol_opened_write(PROTOCOL_VERSION, frame, header.id, &opened)))
+        return;
+    while (fake_read_frame(descriptor, &header, body) && header.type == PROTOCOL_DATA) {
+        *flags++ = "-FLB"[header.flags];
+        *flags = '\0';
+        closed.packets++;
+        protocol_result_write(frame, 1, header.sequence, &result, header.body_bytes);
+        if (!fake_write(descriptor, frame, PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES) ||
+            !fake_write(descriptor, body, header.body_bytes))
+            return;
+    }
+    (void)fake_write(descriptor, frame, protocol_closed_write(frame, 1, &closed));
+}
+
+/* docs/protocol.md, section 5: a message begins with FIRST and ends with LAST, wherever the input ends. */
+static void messages_begin_and_end(void **state)
+{
+    static const struct {
+        const char *options, *flags;
+        size_t bytes;
+    } cases[] = {
+        {"--padding none", "---", 48},
+        {"--unit message", "F-L", 47}, /* padded by the command: at 48 there is a packet of padding */
+        {"--unit message", "F--L", 48},
+        {"--unit message", "B", 0},
+        {"--unit message --padding none", "F-L", 48},
+        {"--unit message --padding none", "B", 16},
+        {"--unit message --padding none --message-packets 2", "FLB", 48},
+        {"--unit message --padding none --message-packets 2", "FLFL", 64},
+        {"--unit message --padding none --message-packets 1", "BBB", 48},
+        {"--unit message --padding pkcs7", "F--L", 48},
+        {"--unit message --padding pkcs7", "F-L", 47},
+        {"--unit message --padding pkcs7 --message-packets 3", "F-L", 48},
+        {"--unit message --padding pkcs7 --message-packets 3", "F-LFL", 64},
+        {"--unit message --padding pkcs7 --message-packets 1", "", 0},
+        {"--unit message --padding clear", "F--L", 48},
+        {"--unit message --pattern 1:9 --message-packets 2", "FLB", 33},
+        {"--unit message --decrypt --padding none --iv " IV_HEX, "F-L", 48},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int piped = 0; piped < 2; piped++) {
+            char flags[64] = "", options[512];
+            struct fake_server fake;
+            fake_server_start(&fake, keep_flags, flags);
+            write_file("in", input, cases[i].bytes);
+            snprintf(options, sizeof options, "encrypt %s " FAR "-s %s -p 16 --rate 10M -o F/out %s", cases[i].options,
+                     fake.address, piped ? "< F/pipe & cat F/in > F/pipe; wait $!" : "F/in");
+            expect(options, 0, "packets");
+            fake_server_join(&fake);
+            if (strcmp(flags, cases[i].flags) != 0)
+                fail_msg("%s: flags '%s', not '%s'", options, flags, cases[i].flags);
+        }
+}
+
+/* ---- refusals ---- */
+
 static void what_makes_no_sense_is_refused(void **state)
 {
     static const struct {
@@ -338,6 +408,7 @@ int main(void)
         cmocka_unit_test(random_ivs_are_written_and_read),
         cmocka_unit_test(patterns_leave_blocks_as_they_are),
         cmocka_unit_test(records_are_encrypted_one_by_one),
+        cmocka_unit_test(messages_begin_and_end),
         cmocka_unit_test(what_makes_no_sense_is_refused),
     };
     return cmocka_run_group_tests(tests, start, stop);
