@@ -40,9 +40,9 @@ core_status bench_pool_open(struct bench_pool *pool, const struct bench_pool_req
     for (size_t i = 0; i < workload->class_count; i++) {
         struct config_workload_class *class = &workload->classes[i];
         if (request->packet_bytes != 0)
-            class->packet_bytes = request->packet_bytes;
+            class->spec.packet_bytes = request->packet_bytes;
         if (request->burst_packets != 0)
-            class->burst_packets = request->burst_packets;
+            class->spec.burst_packets = request->burst_packets;
     }
     status = draw(pool, workload, request, error);
     config_workload_free(workload);

@@ -53,6 +53,7 @@ static core_status list_make(struct siege_honest *honest)
                      .guaranteed = attack->guaranteed},
             .start_ns = INTERVAL_NS * at / attack->streams,
             .stop_ns = LONGEST_NS,
+            .message_packets = 1,
         };
     return CORE_OK;
 }

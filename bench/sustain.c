@@ -37,6 +37,7 @@ static core_status list_make(const struct bench_sustain_options *options, double
                      .padding = CORE_PADDING_PKCS7},
             .start_ns = (core_ns)(inputgen_random_uniform(&random) * interval_ns),
             .stop_ns = options->trial_ns,
+            .message_packets = 1,
         };
     }
     return CORE_OK;

@@ -62,25 +62,22 @@ struct millrace *command_connect(const struct core_options_server *server);
 /* ---- what a stream is to be (command_options.c) ---- */
 
 struct command_contract {
-    uint32_t packet_bytes, burst_packets;
-    double rate_bits_per_s; /* 0: not given; infinity: the highest that the server admits */
-    core_ns latency_ns;
-    enum core_cipher cipher; /* 0: not given */
-    enum core_padding padding;
+    struct core_stream_spec spec; /* but for its interval; packet_bytes, cipher: 0 until it is settled */
+    double rate_bits_per_s;       /* 0: not given; infinity: the highest that the server admits */
+    bool has_padding, has_iv_kind;
     bool pad_end; /* no padding by the server, PKCS#7 by us, at the end of all */
     enum millrace_key_kind key_kind;
     uint8_t key[MILLRACE_KEY_NAME_BYTES_MAX]; /* or its name */
     uint32_t key_bytes;
     bool has_iv;
     uint8_t iv[CORE_BLOCK_BYTES];
-    bool guaranteed;
 };
 extern const struct argp command_contract_argp; /* input: struct command_contract */
 
 void command_contract_init(struct command_contract *contract);
-/* What no server could take, in the terms of the options. CORE_INVALID with the reason. */
-CORE_CHECKED core_status command_contract_check(const struct command_contract *contract,
-                                                struct core_error *error);
+/* Fills in what is not given and follows from the rest. CORE_INVALID with the reason, in the terms of the options,
+ * if no server could take it. */
+CORE_CHECKED core_status command_contract_settle(struct command_contract *contract, struct core_error *error);
 /* The contract as the protocol has it; points into `contract`. An open rate becomes the shortest interval
  * that the server's WELCOME allows. CORE_INVALID with the reason. */
 CORE_CHECKED core_status command_contract_open(const struct command_contract *contract,

@@ -3,6 +3,7 @@
 
 #include "core/secret.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,7 +12,7 @@
 
 /* ---- options ---- */
 
-enum { OPTION_SKIP = 0x300, OPTION_RECONNECT };
+enum { OPTION_SKIP = 0x300, OPTION_RECONNECT, OPTION_MESSAGE_PACKETS };
 
 #define RECONNECT_NS (60 * CORE_NS_PER_S) /* unless another time is given */
 
@@ -21,6 +22,8 @@ static const struct argp_option option_table[] = {
      "taken "
      "the stream",
      0},
+    {"message-packets", OPTION_MESSAGE_PACKETS, "N", 0,
+     "with --unit=message, so many packets are a message, 1: each of them [all input is one message]", 0},
     {"skip", OPTION_SKIP, "N", 0,
      "go on after N packets: leaves them out of the input, keeps their ciphertext in the output file and "
      "chains to its "
@@ -56,6 +59,11 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case OPTION_SKIP:
         if (!core_count_parse(argument, UINT64_MAX, &options->skip))
             argp_error(state, "--skip %s: give a number of packets", argument);
+        return 0;
+    case OPTION_MESSAGE_PACKETS:
+        if (!core_count_parse(argument, UINT64_MAX, &options->message_packets) ||
+            options->message_packets == 0)
+            argp_error(state, "--message-packets %s: give a number of packets", argument);
         return 0;
     case OPTION_RECONNECT:
         options->reconnect_ns = RECONNECT_NS;
@@ -97,8 +105,16 @@ static const struct argp argp = {
            "server "
            "admits, which leaves less for others."
            "\vThe IV in force is told at the end. Ctrl-C stops in good order and says how to go on. With "
-           "--padding=end, `openssl enc -d -aes-128-cbc -K KEY -iv IV` decrypts the output. CBC protects no "
-           "integrity.\n\n" COMMAND_EXIT_HELP,
+           "--padding=end, `openssl enc -d -aes-128-cbc -K KEY -iv IV` decrypts the output, and so does "
+           "--decrypt. "
+           "CBC protects no "
+           "integrity.\n\n"
+           "With --unit=message the input is one message, as a segment of HLS is, or every so many packets "
+           "are one "
+           "(--message-packets). A message is as long in the input as it is sent, with the IV that it brings "
+           "(--iv=explicit); IVs of the server (--iv=random) are written ahead of each message, as "
+           "--iv=explicit "
+           "--decrypt reads them.\n\n" COMMAND_EXIT_HELP,
     .children = children,
 };
 
@@ -109,21 +125,53 @@ static bool takes_iv_from_output(const struct encrypt_options *options)
     return options->skip > 0 && !options->contract.has_iv && writes_file(options);
 }
 
+bool command_encrypt_is_one_chain(const struct encrypt_options *options)
+{
+    const struct core_stream_spec *spec = &options->contract.spec;
+    return spec->unit == CORE_UNIT_STREAM && spec->direction == CORE_DIRECTION_ENCRYPT;
+}
+
+/* What only a run of this command asks for. */
+static core_status options_check(struct encrypt_options *options, struct core_error *error)
+{
+    const struct core_stream_spec *spec = &options->contract.spec;
+    const uint32_t least = CORE_BLOCK_BYTES * (spec->iv == CORE_IV_EXPLICIT ? 2 : 1);
+    if (options->message_packets > 0 && spec->unit == CORE_UNIT_STREAM)
+        return core_error_set(error, CORE_INVALID, "--message-packets is for --unit=message");
+    if (options->message_packets > 1 && spec->records != CORE_RECORDS_NONE)
+        return core_error_set(error, CORE_INVALID,
+                              "--message-packets: with --records every packet is a message");
+    if (spec->records != CORE_RECORDS_NONE)
+        options->message_packets = 1;
+    if (spec->unit == CORE_UNIT_MESSAGE && options->message_packets != 1 &&
+        (spec->packet_bytes % CORE_BLOCK_BYTES != 0 || spec->packet_bytes < least))
+        return core_error_set(error, CORE_INVALID,
+                              "--packet-bytes: it must be a multiple of %d, at least %" PRIu32
+                              ", where a message "
+                              "has more than one packet, not %" PRIu32,
+                              CORE_BLOCK_BYTES, least, spec->packet_bytes);
+    if (!command_encrypt_is_one_chain(options) && (options->skip > 0 || options->reconnect_ns > 0))
+        return core_error_set(error, CORE_INVALID, "%s is not for --unit=message and --decrypt",
+                              options->skip > 0 ? "--skip" : "--reconnect");
+    return CORE_OK;
+}
+
 /* Input, output, and the IV to go on from. */
 static int open_files(struct encrypt_run *run)
 {
     const struct encrypt_options *options = run->options;
     const struct command_contract *contract = &options->contract;
-    uint32_t padded_bytes = core_stream_padded_bytes(contract->padding, contract->packet_bytes);
+    uint32_t padded_bytes = core_stream_padded_bytes(contract->spec.padding, contract->spec.packet_bytes);
     struct core_error error;
     if (options->skip > 0 && !options->contract.has_iv && !takes_iv_from_output(options))
         return command_fail(COMMAND_USAGE,
                             "--skip to standard output needs --iv, the last block already written");
-    if (encrypt_input_open(&run->input, options->input, &options->contract, options->skip, &error) !=
-            CORE_OK ||
+    if (encrypt_input_open(&run->input, options->input, &options->contract, options->message_packets,
+                           options->skip, &error) != CORE_OK ||
         encrypt_output_open(&run->output, options->output, options->skip, padded_bytes, &error) != CORE_OK ||
         encrypt_output_check(&run->output, &run->input, &error) != CORE_OK)
         return command_fail(COMMAND_USAGE, "%s", error.text);
+    run->output.strips = contract->pad_end && contract->spec.direction == CORE_DIRECTION_DECRYPT;
     if (run->output.file == stdout && isatty(STDOUT_FILENO))
         return command_fail(COMMAND_USAGE, "ciphertext is not for a terminal: redirect it, or give --output");
     if (takes_iv_from_output(options)) {
@@ -196,7 +244,8 @@ int command_encrypt(int argc, char **argv)
     run.opened.size = sizeof run.opened;
     run.terminal = isatty(STDERR_FILENO) && !options.quiet && !command_wants_json();
     core_histogram_init(&run.latency);
-    if (command_contract_check(&options.contract, &run.error) != CORE_OK)
+    if (command_contract_settle(&options.contract, &run.error) != CORE_OK ||
+        options_check(&options, &run.error) != CORE_OK)
         return command_fail(COMMAND_USAGE, "%s", run.error.text);
     run.connection = command_connect(&options.server);
     int exit = run.connection == NULL ? COMMAND_FAILED : encrypt(&run);

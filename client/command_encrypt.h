@@ -10,24 +10,32 @@
 
 #include <stdio.h>
 
-/* ---- input: packets of packet_bytes, the last one shorter ---- */
+/* ---- input: packets of packet_bytes, the last one shorter, and what they are of messages ---- */
 
 struct encrypt_input {
     int descriptor;
     const char *name;
     uint32_t packet_bytes;
-    bool pad_end;    /* the last packet gets PKCS#7 padding, or an extra packet is nothing else */
-    uint8_t *packet; /* the one being collected */
-    uint32_t bytes;  /* of it so far */
-    bool complete;   /* ready to be sent */
-    bool finished;   /* no packet comes after this one */
-    uint64_t size;   /* of a regular file, else 0 */
+    bool pad_end; /* the last packet gets PKCS#7 padding, or an extra packet is nothing else */
+    bool has_messages;
+    bool
+        ends_empty; /* a message may end with a packet of nothing: the server pads it, or there is no need to */
+    bool looks_ahead;         /* whether a packet is the last one must be known before it is sent */
+    uint64_t message_packets; /* 0: all is one message */
+    uint64_t number;          /* of the packet at hand */
+    unsigned flags;           /* of it, once it is complete: MILLRACE_DATA_FIRST, MILLRACE_DATA_LAST */
+    uint8_t *packet;          /* the one being collected, and room for a byte of the next one */
+    uint32_t bytes;           /* of it so far */
+    bool has_ahead;           /* behind a complete one there is that byte */
+    bool complete;            /* ready to be sent */
+    bool finished;            /* no packet comes after this one */
+    uint64_t size;            /* of a regular file, else 0 */
 };
 
 /* path: NULL or "-" is standard input. Leaves out the first `skip` packets. */
 CORE_CHECKED core_status encrypt_input_open(struct encrypt_input *input, const char *path,
-                                            const struct command_contract *contract, uint64_t skip,
-                                            struct core_error *error);
+                                            const struct command_contract *contract, uint64_t message_packets,
+                                            uint64_t skip, struct core_error *error);
 /* Reads once, what is there. */
 CORE_CHECKED core_status encrypt_input_read(struct encrypt_input *input, struct core_error *error);
 void encrypt_input_next(struct encrypt_input *input); /* the packet was taken */
@@ -40,6 +48,8 @@ struct encrypt_output {
     const char *name;
     uint64_t kept_bytes;                  /* of what the file holds */
     uint8_t last_block[CORE_BLOCK_BYTES]; /* of what was written: the IV to go on with */
+    bool strips; /* PKCS#7 is taken off at the end: the last block is held back until then */
+    bool held;   /* last_block is not written yet */
 };
 
 /* path: NULL or "-" is standard output. With skip > 0, a file must hold `skip` packets of padded_bytes, and
@@ -55,7 +65,9 @@ CORE_CHECKED core_status encrypt_output_check(const struct encrypt_output *outpu
 CORE_CHECKED core_status encrypt_output_start(struct encrypt_output *output, struct core_error *error);
 CORE_CHECKED core_status encrypt_output_write(struct encrypt_output *output, const uint8_t *ciphertext,
                                               uint32_t bytes, struct core_error *error);
-CORE_CHECKED core_status encrypt_output_close(struct encrypt_output *output, struct core_error *error);
+/* complete: nothing follows. CORE_INVALID: the padding to be taken off is none. */
+CORE_CHECKED core_status encrypt_output_close(struct encrypt_output *output, bool complete,
+                                              struct core_error *error);
 
 /* ---- the run ---- */
 
@@ -64,9 +76,13 @@ struct encrypt_options {
     struct command_contract contract;
     const char *input, *output;
     uint64_t skip;
-    core_ns reconnect_ns; /* how long to look for the server again; 0: not at all */
+    uint64_t message_packets; /* 0: not given; all is one message */
+    core_ns reconnect_ns;     /* how long to look for the server again; 0: not at all */
     bool quiet;
 };
+
+/* A stream as one unit that is encrypted, whose last block is all that going on with it needs. */
+bool command_encrypt_is_one_chain(const struct encrypt_options *options);
 
 /* Packets that were sent and have no result yet, by number: they are sent again to the next server. */
 struct encrypt_kept {

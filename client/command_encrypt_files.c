@@ -1,5 +1,7 @@
 #include "client/command_encrypt.h"
 
+#include "core/transport_stream.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -50,13 +52,18 @@ static core_status skip_packets(struct encrypt_input *input, uint64_t skip, stru
 }
 
 /* A file's length is known before anything is sent. */
-static core_status length_check(const struct encrypt_input *input, struct core_error *error)
+static core_status length_check(const struct encrypt_input *input, uint32_t unit, bool decrypts,
+                                struct core_error *error)
 {
     const off_t start = lseek(input->descriptor, 0, SEEK_CUR); /* of a redirected input; -1: a pipe */
     const uint64_t read = start > 0 ? (uint64_t)start : 0;
     const uint64_t bytes = input->size > read ? input->size - read : 0;
-    if (bytes % CORE_BLOCK_BYTES == 0)
+    if (bytes % unit == 0)
         return CORE_OK;
+    if (unit != CORE_BLOCK_BYTES || decrypts)
+        return core_error_set(error, CORE_INVALID,
+                              "%s has %" PRIu64 " bytes, and %s must be a multiple of %" PRIu32, input->name,
+                              bytes, decrypts ? "what is decrypted" : "with --records=ts it", unit);
     return core_error_set(error, CORE_INVALID,
                           "%s has %" PRIu64 " bytes, and without padding it must be a multiple of %d; give "
                           "--padding=end or --padding=pkcs7",
@@ -64,26 +71,61 @@ static core_status length_check(const struct encrypt_input *input, struct core_e
 }
 
 core_status encrypt_input_open(struct encrypt_input *input, const char *path,
-                               const struct command_contract *contract, uint64_t skip,
-                               struct core_error *error)
+                               const struct command_contract *contract, uint64_t message_packets,
+                               uint64_t skip, struct core_error *error)
 {
+    const struct core_stream_spec *spec = &contract->spec;
+    const bool decrypts = spec->direction == CORE_DIRECTION_DECRYPT;
+    const bool whole_blocks = spec->padding == CORE_PADDING_NONE && (decrypts || !contract->pad_end);
+    const uint32_t unit = spec->records == CORE_RECORDS_TS ? CORE_TS_BYTES
+                          : whole_blocks                   ? CORE_BLOCK_BYTES
+                                                           : 1;
     struct stat status;
     core_status known;
     *input = (struct encrypt_input){.descriptor = STDIN_FILENO,
                                     .name = is_standard(path) ? "standard input" : path,
-                                    .packet_bytes = contract->packet_bytes,
-                                    .pad_end = contract->pad_end};
+                                    .packet_bytes = spec->packet_bytes,
+                                    .pad_end = contract->pad_end && !decrypts,
+                                    .has_messages = spec->unit == CORE_UNIT_MESSAGE,
+                                    .ends_empty = spec->padding != CORE_PADDING_NONE,
+                                    .message_packets = message_packets};
+    input->looks_ahead = input->has_messages && whole_blocks && message_packets != 1;
     if (!is_standard(path) && (input->descriptor = open(path, O_RDONLY | O_CLOEXEC)) < 0)
         return core_error_errno(error, "%s", path);
     if (fstat(input->descriptor, &status) == 0 && S_ISREG(status.st_mode))
         input->size = (uint64_t)status.st_size;
-    input->packet = malloc(input->packet_bytes);
+    input->packet = malloc((size_t)input->packet_bytes + 1);
     if (input->packet == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a packet");
-    if (contract->padding == CORE_PADDING_NONE && !contract->pad_end &&
-        (known = length_check(input, error)) != CORE_OK)
+    if (unit > 1 && (known = length_check(input, unit, decrypts, error)) != CORE_OK)
         return known;
     return skip_packets(input, skip, error);
+}
+
+/* Place of the packet at hand in its message. */
+static uint64_t place_of(const struct encrypt_input *input)
+{
+    return input->message_packets == 0 ? input->number : input->number % input->message_packets;
+}
+
+static bool fills_message(const struct encrypt_input *input)
+{
+    return input->message_packets > 0 && place_of(input) == input->message_packets - 1;
+}
+
+static void complete(struct encrypt_input *input)
+{
+    input->complete = true;
+    if (!input->has_messages)
+        return;
+    const bool last = input->finished || fills_message(input);
+    input->flags = (place_of(input) == 0 ? MILLRACE_DATA_FIRST : 0) | (last ? MILLRACE_DATA_LAST : 0);
+}
+
+/* Does a packet of nothing have to end the message, or, of all input as one, to be it? */
+static bool needs_end(const struct encrypt_input *input)
+{
+    return input->has_messages && input->ends_empty && (input->message_packets == 0 || place_of(input) > 0);
 }
 
 static core_status finish(struct encrypt_input *input)
@@ -94,26 +136,36 @@ static core_status finish(struct encrypt_input *input)
         memset(input->packet + input->bytes, (int)padding, padding);
         input->bytes += padding;
     }
-    input->complete = input->bytes > 0;
+    if (input->bytes > 0 || needs_end(input))
+        complete(input);
     return CORE_OK;
 }
 
 core_status encrypt_input_read(struct encrypt_input *input, struct core_error *error)
 {
-    ssize_t count = read(input->descriptor, input->packet + input->bytes, input->packet_bytes - input->bytes);
+    const bool ahead = input->looks_ahead && !fills_message(input);
+    const uint32_t wanted = input->packet_bytes + (ahead ? 1 : 0);
+    ssize_t count = read(input->descriptor, input->packet + input->bytes, wanted - input->bytes);
     if (count < 0)
         return errno == EINTR || errno == EAGAIN ? CORE_OK : core_error_errno(error, "%s", input->name);
     if (count == 0)
         return finish(input);
     input->bytes += (uint32_t)count;
-    input->complete = input->bytes == input->packet_bytes;
+    if (input->bytes < wanted)
+        return CORE_OK;
+    input->has_ahead = ahead;
+    input->bytes = input->packet_bytes;
+    complete(input);
     return CORE_OK;
 }
 
 void encrypt_input_next(struct encrypt_input *input)
 {
-    input->bytes = 0;
-    input->complete = false;
+    input->bytes = input->has_ahead ? 1 : 0;
+    if (input->has_ahead)
+        input->packet[0] = input->packet[input->packet_bytes];
+    input->has_ahead = input->complete = false;
+    input->number++;
 }
 
 void encrypt_input_close(struct encrypt_input *input)
@@ -196,22 +248,65 @@ core_status encrypt_output_start(struct encrypt_output *output, struct core_erro
     return CORE_OK;
 }
 
+static core_status write_bytes(struct encrypt_output *output, const uint8_t *bytes, uint32_t count,
+                               struct core_error *error)
+{
+    return fwrite(bytes, 1, count, output->file) == count ? CORE_OK
+                                                          : core_error_errno(error, "%s", output->name);
+}
+
+static core_status write_held(struct encrypt_output *output, struct core_error *error)
+{
+    const bool held = output->held;
+    output->held = false;
+    return held ? write_bytes(output, output->last_block, CORE_BLOCK_BYTES, error) : CORE_OK;
+}
+
 core_status encrypt_output_write(struct encrypt_output *output, const uint8_t *ciphertext, uint32_t bytes,
                                  struct core_error *error)
 {
-    if (fwrite(ciphertext, 1, bytes, output->file) != bytes)
-        return core_error_errno(error, "%s", output->name);
+    if (bytes < CORE_BLOCK_BYTES) /* a clear end, or nothing: no block, and none is held back with those */
+        return write_bytes(output, ciphertext, bytes, error);
+    const uint32_t now = output->strips ? bytes - CORE_BLOCK_BYTES : bytes;
+    core_status status = write_held(output, error);
+    if (status == CORE_OK)
+        status = write_bytes(output, ciphertext, now, error);
     memcpy(output->last_block, ciphertext + bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
-    return CORE_OK;
+    output->held = output->strips;
+    return status;
 }
 
-core_status encrypt_output_close(struct encrypt_output *output, struct core_error *error)
+/* How much of the last block is content: RFC 5652, section 6.3. */
+static core_status strip(struct encrypt_output *output, uint32_t *content_bytes, struct core_error *error)
+{
+    const uint32_t padding = output->last_block[CORE_BLOCK_BYTES - 1];
+    bool right = output->held && padding >= 1 && padding <= CORE_BLOCK_BYTES;
+    for (uint32_t i = 0; right && i < padding; i++)
+        right = output->last_block[CORE_BLOCK_BYTES - 1 - i] == padding;
+    *content_bytes = CORE_BLOCK_BYTES - padding;
+    return right
+               ? CORE_OK
+               : core_error_set(error, CORE_INVALID,
+                                "there is no padding at the end: another key or IV, or it was changed; with "
+                                "--padding=none nothing is taken off");
+}
+
+core_status encrypt_output_close(struct encrypt_output *output, bool complete, struct core_error *error)
 {
     FILE *file = output->file;
-    output->file = NULL;
+    uint32_t content_bytes;
+    core_status status = CORE_OK;
     if (file == NULL)
         return CORE_OK;
-    if (fflush(file) != 0 || (file != stdout && fclose(file) != 0))
+    if (complete && output->strips && (status = strip(output, &content_bytes, error)) == CORE_OK) {
+        output->held = false;
+        status = write_bytes(output, output->last_block, content_bytes, error);
+    } else if (output->held) {
+        const core_status held = write_held(output, status ? NULL : error);
+        status = status ? status : held;
+    }
+    output->file = NULL;
+    if ((fflush(file) != 0 || (file != stdout && fclose(file) != 0)) && status == CORE_OK)
         return core_error_errno(error, "%s", output->name);
-    return CORE_OK;
+    return status;
 }

@@ -45,6 +45,27 @@ static void follow_server(struct encrypt_run *run, const struct millrace_result 
     run->corrected = run->sent;
 }
 
+static const char *not_blocks(const struct encrypt_run *run)
+{
+    const struct core_stream_spec *spec = &run->options->contract.spec;
+    if (spec->records == CORE_RECORDS_TS)
+        return " (with --records=ts the input must be transport-stream packets of 188 bytes)";
+    if (spec->iv == CORE_IV_EXPLICIT)
+        return " (with --iv=explicit each message begins with its IV of 16 bytes)";
+    return spec->direction == CORE_DIRECTION_DECRYPT
+               ? " (what is decrypted must be a multiple of 16 bytes)"
+               : " (without padding the input must be a multiple of 16 bytes)";
+}
+
+/* That the server has drawn for the message that begins: ahead of it. */
+static core_status write_iv(struct encrypt_run *run, const uint8_t iv[CORE_BLOCK_BYTES])
+{
+    if (run->received == 0)
+        memcpy(run->iv, iv, CORE_BLOCK_BYTES);
+    run->received_bytes += CORE_BLOCK_BYTES;
+    return encrypt_output_write(&run->output, iv, CORE_BLOCK_BYTES, &run->error);
+}
+
 static void on_result(void *argument, const struct millrace_result *result)
 {
     struct encrypt_run *run = argument;
@@ -53,13 +74,15 @@ static void on_result(void *argument, const struct millrace_result *result)
     if (result->status != MILLRACE_RESULT_OK) {
         run->status = core_error_set(&run->error, CORE_INVALID, "packet %" PRIu64 " was not encrypted: %s%s",
                                      run->options->skip + run->received, millrace_result_name(result->status),
-                                     result->status == MILLRACE_RESULT_NOT_BLOCKS
-                                         ? " (without padding the input must be a multiple of 16 bytes)"
-                                         : "");
+                                     result->status == MILLRACE_RESULT_NOT_BLOCKS ? not_blocks(run) : "");
         return;
     }
-    run->status = encrypt_output_write(&run->output, result->ciphertext, result->bytes, &run->error);
-    memcpy(run->chain, result->ciphertext + result->bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
+    if (result->iv != NULL)
+        run->status = write_iv(run, result->iv);
+    if (run->status == CORE_OK)
+        run->status = encrypt_output_write(&run->output, result->ciphertext, result->bytes, &run->error);
+    if (result->bytes >= CORE_BLOCK_BYTES)
+        memcpy(run->chain, result->ciphertext + result->bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
     run->received++;
     run->received_bytes += result->bytes;
     count_result(run, result);
@@ -136,8 +159,8 @@ static void send_packet(struct encrypt_run *run, core_ns now_ns)
     const uint8_t *packet = run->input.packet;
     if (again)
         packet = encrypt_kept_get(&run->kept, run->sent, &bytes);
-    run->status =
-        (core_status)millrace_data(run->connection, run->opened.stream, packet, bytes, NULL, run->error.text);
+    run->status = (core_status)millrace_data_part(run->connection, run->opened.stream, packet, bytes,
+                                                  run->input.flags, NULL, run->error.text);
     if (run->status == CORE_FULL) {
         run->status = CORE_OK; /* stays at hand until the server has read */
         return;
@@ -248,6 +271,12 @@ static void print_latency(const struct core_histogram *latency)
     fprintf(stderr, ", max %s\n", core_duration_format(core_histogram_maximum_ns(latency), text));
 }
 
+/* Else each message has brought its own. */
+static bool has_iv(const struct encrypt_run *run)
+{
+    return run->options->contract.spec.iv != CORE_IV_EXPLICIT;
+}
+
 static void print_summary(const struct encrypt_run *run)
 {
     char bytes[CORE_TEXT_BYTES], rate[CORE_TEXT_BYTES], iv[2 * CORE_BLOCK_BYTES + 1];
@@ -265,14 +294,19 @@ static void print_summary(const struct encrypt_run *run)
         print_latency(&run->latency);
     if (run->reconnects > 0)
         fprintf(stderr, "connected anew %u times\n", run->reconnects);
-    fprintf(stderr, "IV: %s\n", core_hex_format(run->iv, CORE_BLOCK_BYTES, iv));
+    if (has_iv(run))
+        fprintf(stderr, "IV: %s\n", core_hex_format(run->iv, CORE_BLOCK_BYTES, iv));
+}
+
+/* --skip and --iv take up one chain. */
+static bool may_go_on(const struct encrypt_run *run, bool complete)
+{
+    return !complete && run->received > 0 && command_encrypt_is_one_chain(run->options);
 }
 
 static void print_how_to_go_on(const struct encrypt_run *run)
 {
     char iv[2 * CORE_BLOCK_BYTES + 1];
-    if (run->received == 0)
-        return;
     fprintf(stderr, "%" PRIu64 " packets are written; go on with --skip=%" PRIu64 " --iv=%s\n", run->received,
             run->options->skip + run->received,
             core_hex_format(run->output.last_block, CORE_BLOCK_BYTES, iv));
@@ -284,7 +318,7 @@ static void print_end(const struct encrypt_run *run, bool complete)
         print_summary(run);
     if (run->status)
         command_fail(COMMAND_FAILED, "%s", run->error.text);
-    if (!complete)
+    if (may_go_on(run, complete))
         print_how_to_go_on(run);
 }
 
@@ -296,11 +330,11 @@ static json_t *pack_latency(const struct core_histogram *latency)
                      (double)core_histogram_maximum_ns(latency) / 1e3);
 }
 
-/* What --skip and --iv have to be to go on, null where all is done or nothing is. */
+/* What --skip and --iv have to be to go on, null where all is done, or nothing is, or there is no going on. */
 static json_t *pack_next(const struct encrypt_run *run, bool complete)
 {
     char iv[2 * CORE_BLOCK_BYTES + 1];
-    if (complete || run->received == 0)
+    if (!may_go_on(run, complete))
         return json_null();
     return json_pack("{s:I, s:s}", "skip", (json_int_t)run->options->skip + (json_int_t)run->received, "iv",
                      core_hex_format(run->output.last_block, CORE_BLOCK_BYTES, iv));
@@ -310,13 +344,13 @@ static json_t *pack_summary(const struct encrypt_run *run, bool complete)
 {
     char iv[2 * CORE_BLOCK_BYTES + 1];
     double seconds = (double)(core_time_now_ns() - run->started_ns) / 1e9;
-    json_t *summary =
-        json_pack("{s:b, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:o, s:i, s:s, s:o}", "complete", complete,
-                  "packets", (json_int_t)run->received, "bytes", (json_int_t)run->received_bytes, "seconds",
-                  seconds, "met", (json_int_t)run->met, "missed", (json_int_t)run->missed, "reader_late",
-                  (json_int_t)run->reader_late, "policed", (json_int_t)run->policed, "latency_us",
-                  pack_latency(&run->latency), "reconnects", (int)run->reconnects, "iv",
-                  core_hex_format(run->iv, CORE_BLOCK_BYTES, iv), "next", pack_next(run, complete));
+    json_t *summary = json_pack(
+        "{s:b, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:o, s:i, s:s?, s:o}", "complete", complete, "packets",
+        (json_int_t)run->received, "bytes", (json_int_t)run->received_bytes, "seconds", seconds, "met",
+        (json_int_t)run->met, "missed", (json_int_t)run->missed, "reader_late", (json_int_t)run->reader_late,
+        "policed", (json_int_t)run->policed, "latency_us", pack_latency(&run->latency), "reconnects",
+        (int)run->reconnects, "iv", has_iv(run) ? core_hex_format(run->iv, CORE_BLOCK_BYTES, iv) : NULL,
+        "next", pack_next(run, complete));
     if (summary != NULL && run->status)
         (void)json_object_set_new(summary, "error", command_pack_error(run->error.text));
     return summary;
@@ -327,8 +361,9 @@ static int finish(struct encrypt_run *run)
     struct millrace_closed closed = {.size = sizeof closed};
     struct core_error error;
     bool complete = run->status == CORE_OK && !interrupted;
-    if (encrypt_output_close(&run->output, &error) != CORE_OK && run->status == CORE_OK) {
+    if (encrypt_output_close(&run->output, complete, &error) != CORE_OK && run->status == CORE_OK) {
         run->status = CORE_SYSTEM;
+        complete = complete && !run->output.strips;
         run->error = error;
     }
     if (run->status == CORE_OK)

@@ -135,7 +135,7 @@ int command_query(int argc, char **argv)
     command_contract_init(&options.contract);
     if (core_options_parse(&argp, argc, argv, &options) != 0)
         return COMMAND_FAILED;
-    if (command_contract_check(&options.contract, &error) != CORE_OK)
+    if (command_contract_settle(&options.contract, &error) != CORE_OK)
         return command_fail(COMMAND_USAGE, "%s", error.text);
     struct millrace *connection = command_connect(&options.server);
     if (connection == NULL)

@@ -3,6 +3,7 @@
 #include "config/report.h"
 #include "config/yaml.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -27,9 +28,15 @@ struct raw_class {
     double *weight;
     struct raw_distribution rate_mbit_per_s, deadline_ms;
     uint32_t packet_bytes;
-    uint32_t *burst_packets;
+    uint32_t *burst_packets, *message_packets;
     enum core_cipher *cipher;
     enum core_padding *padding;
+    enum core_unit unit;
+    enum core_iv iv;
+    uint64_t *first_unit;
+    char *pattern;
+    enum core_direction direction;
+    enum core_records records;
 };
 
 struct raw_workload {
@@ -47,12 +54,26 @@ static const cyaml_strval_t kinds[] = {{"constant", CONFIG_DISTRIBUTION_CONSTANT
 static const cyaml_strval_t ciphers[] = {{"aes-128-cbc", CORE_CIPHER_AES_128_CBC},
                                          {"aes-192-cbc", CORE_CIPHER_AES_192_CBC},
                                          {"aes-256-cbc", CORE_CIPHER_AES_256_CBC}};
-static const cyaml_strval_t paddings[] = {{"none", CORE_PADDING_NONE}, {"pkcs7", CORE_PADDING_PKCS7}};
+static const cyaml_strval_t paddings[] = {
+    {"none", CORE_PADDING_NONE}, {"pkcs7", CORE_PADDING_PKCS7}, {"clear", CORE_PADDING_CLEAR}};
+static const cyaml_strval_t units[] = {{"stream", CORE_UNIT_STREAM}, {"message", CORE_UNIT_MESSAGE}};
+static const cyaml_strval_t ivs[] = {{"chain", CORE_IV_CHAIN},
+                                     {"constant", CORE_IV_CONSTANT},
+                                     {"counter", CORE_IV_COUNTER},
+                                     {"explicit", CORE_IV_EXPLICIT},
+                                     {"random", CORE_IV_RANDOM}};
+static const cyaml_strval_t directions[] = {{"encrypt", CORE_DIRECTION_ENCRYPT},
+                                            {"decrypt", CORE_DIRECTION_DECRYPT}};
+static const cyaml_strval_t records[] = {{"none", CORE_RECORDS_NONE}, {"ts", CORE_RECORDS_TS}};
 
 #define NUMBER_FIELD(structure, member) CYAML_FIELD_FLOAT_PTR(#member, CYAML_FLAG_OPTIONAL, structure, member)
 #define ENUM_PTR_FIELD(structure, member, names)                                                             \
     CYAML_FIELD_ENUM_PTR(#member, CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT, structure, member, names,         \
                          CYAML_ARRAY_LEN(names))
+/* Whose first value, 0, is the one without the key. */
+#define ENUM_FIELD(structure, member, names)                                                                 \
+    CYAML_FIELD_ENUM(#member, CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT, structure, member, names,             \
+                     CYAML_ARRAY_LEN(names))
 
 static const cyaml_schema_field_t distribution_fields[] = {
     CYAML_FIELD_ENUM("distribution", CYAML_FLAG_STRICT, struct raw_distribution, distribution, kinds,
@@ -76,6 +97,14 @@ static const cyaml_schema_field_t class_fields[] = {
     CYAML_FIELD_UINT_PTR("burst_packets", CYAML_FLAG_OPTIONAL, struct raw_class, burst_packets),
     ENUM_PTR_FIELD(struct raw_class, cipher, ciphers),
     ENUM_PTR_FIELD(struct raw_class, padding, paddings),
+    ENUM_FIELD(struct raw_class, unit, units),
+    CYAML_FIELD_UINT_PTR("message_packets", CYAML_FLAG_OPTIONAL, struct raw_class, message_packets),
+    ENUM_FIELD(struct raw_class, iv, ivs),
+    CYAML_FIELD_UINT_PTR("first_unit", CYAML_FLAG_OPTIONAL, struct raw_class, first_unit),
+    CYAML_FIELD_STRING_PTR("pattern", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct raw_class, pattern, 1,
+                           CORE_PATTERN_TEXT_BYTES - 1),
+    ENUM_FIELD(struct raw_class, direction, directions),
+    ENUM_FIELD(struct raw_class, records, records),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t class_schema = {
@@ -216,6 +245,65 @@ static char *name_from(struct config_report *report, const char *path, const cha
     return copy;
 }
 
+core_status config_workload_spec_check(const struct core_stream_spec *spec, uint32_t message_packets,
+                                       struct core_error *error)
+{
+    const uint32_t least = CORE_BLOCK_BYTES + (spec->iv == CORE_IV_EXPLICIT ? CORE_BLOCK_BYTES : 0);
+    const core_status status = core_stream_spec_check(spec, error);
+
+    if (status != CORE_OK || message_packets == 1)
+        return status;
+    if (spec->unit != CORE_UNIT_MESSAGE || spec->records != CORE_RECORDS_NONE)
+        return core_error_set(error, CORE_INVALID, "message_packets is %" PRIu32 ", must be 1 %s",
+                              message_packets,
+                              spec->records != CORE_RECORDS_NONE ? "with records" : "with unit stream");
+    if (message_packets < 1 || message_packets > CONFIG_MESSAGE_PACKETS_MAX)
+        return core_error_set(error, CORE_INVALID, "message_packets is %" PRIu32 ", must be 1 to %d",
+                              message_packets, CONFIG_MESSAGE_PACKETS_MAX);
+    if (spec->packet_bytes < least)
+        return core_error_set(error, CORE_INVALID,
+                              "packet_bytes is %" PRIu32 ", must be at least %" PRIu32
+                              " where a message has more than one packet",
+                              spec->packet_bytes, least);
+    return CORE_OK;
+}
+
+/* What the streams of a class are alike in. Times are drawn, and checked then; here any will do. */
+static void spec_from(struct config_report *report, const char *path, const struct raw_class *raw,
+                      struct config_workload_class *class)
+{
+    struct core_stream_spec *spec = &class->spec;
+    struct core_error why;
+
+    *spec = (struct core_stream_spec){
+        .packet_bytes = raw->packet_bytes,
+        .burst_packets = raw->burst_packets ? *raw->burst_packets : 2,
+        .interval_ns = CORE_INTERVAL_NS_MAX,
+        .latency_ns = CORE_LATENCY_NS_MAX,
+        .cipher = raw->cipher ? *raw->cipher : CORE_CIPHER_AES_128_CBC,
+        .padding = raw->padding ? *raw->padding : CORE_PADDING_PKCS7,
+        .unit = raw->unit,
+        .iv = raw->iv,
+        .first_unit = raw->first_unit ? *raw->first_unit : 0,
+        .direction = raw->direction,
+        .records = raw->records,
+    };
+    class->message_packets = raw->message_packets ? *raw->message_packets : 1;
+    config_report_range(report, config_path("%s.packet_bytes", path).text, spec->packet_bytes, 1,
+                        CORE_PACKET_BYTES_MAX);
+    config_report_range(report, config_path("%s.burst_packets", path).text, spec->burst_packets, 1,
+                        CORE_BURST_MAX);
+    if (spec->padding == CORE_PADDING_NONE && spec->packet_bytes % CORE_BLOCK_BYTES != 0)
+        config_report_invalid(report, config_path("%s.packet_bytes", path).text,
+                              "must be a multiple of 16 without padding; change it, or set padding: pkcs7");
+    if (raw->pattern && core_pattern_parse(raw->pattern, spec) != CORE_OK)
+        config_report_invalid(report, config_path("%s.pattern", path).text,
+                              "must be blocks that are encrypted and that pass, \"1:9\", or none");
+    if (report->status == CORE_OK &&
+        config_workload_spec_check(spec, class->message_packets, &why) != CORE_OK)
+        config_report_invalid(report, path, "%s", why.text);
+}
+
 static void class_from(struct config_report *report, size_t index, const struct raw_class *raw,
                        struct config_workload_class *class)
 {
@@ -228,17 +316,7 @@ static void class_from(struct config_report *report, size_t index, const struct 
                       &class->rate_mbit_per_s);
     distribution_from(report, config_path("%s.deadline_ms", path.text).text, &raw->deadline_ms,
                       &class->deadline_ms);
-    class->packet_bytes = raw->packet_bytes;
-    config_report_range(report, config_path("%s.packet_bytes", path.text).text, class->packet_bytes, 1,
-                        CORE_PACKET_BYTES_MAX);
-    class->burst_packets = raw->burst_packets ? *raw->burst_packets : 2;
-    config_report_range(report, config_path("%s.burst_packets", path.text).text, class->burst_packets, 1,
-                        CORE_BURST_MAX);
-    class->cipher = raw->cipher ? *raw->cipher : CORE_CIPHER_AES_128_CBC;
-    class->padding = raw->padding ? *raw->padding : CORE_PADDING_PKCS7;
-    if (class->padding == CORE_PADDING_NONE && class->packet_bytes % CORE_BLOCK_BYTES != 0)
-        config_report_invalid(report, config_path("%s.packet_bytes", path.text).text,
-                              "must be a multiple of 16 without padding; change it, or set padding: pkcs7");
+    spec_from(report, path.text, raw, class);
 }
 
 static void classes_from(struct config_report *report, const struct raw_workload *raw,

@@ -10,6 +10,18 @@
  *       packet_bytes: 1400
  *       burst_packets: 2
  *
+ * A class may have messages, with the words of core/stream.h:
+ *
+ *     - name: segments                # HLS: as `openssl enc` makes them, with their numbers as IV
+ *       packet_bytes: 1408
+ *       unit: message
+ *       message_packets: 100          # a segment
+ *       iv: counter
+ *       first_unit: 7                 # its first number
+ *       padding: pkcs7
+ *
+ * beside them `pattern: "1:9"`, `records: ts` and `direction: decrypt`.
+ *
  * Truncation as in the SYSTOR paper, section 5.2: normal draws are limited to [0.002 mu, 100 mu], exponential
  * ones to [0.1 mu, 30 mu]; `minimum` and `maximum` narrow that. A draw outside is drawn again. */
 #ifndef MILLRACE_CONFIG_WORKLOAD_H
@@ -39,11 +51,17 @@ struct config_workload_class {
     double weight;                              /* share of the streams, relative */
     struct config_distribution rate_mbit_per_s; /* 10^6 bit/s of payload */
     struct config_distribution deadline_ms;
-    uint32_t packet_bytes;
-    uint32_t burst_packets;
-    enum core_cipher cipher;
-    enum core_padding padding;
+    /* Of every stream alike, without interval and latency bound. */
+    struct core_stream_spec spec;
+    uint32_t message_packets; /* of each message; 1 without messages */
 };
+
+#define CONFIG_MESSAGE_PACKETS_MAX 1000000
+
+/* CORE_OK, or CORE_INVALID with what is wrong in error: beside core_stream_spec_check, can messages of that many
+ * packets be sent? All but the last bring whole blocks. */
+CORE_CHECKED core_status config_workload_spec_check(const struct core_stream_spec *spec,
+                                                    uint32_t message_packets, struct core_error *error);
 
 struct config_workload {
     char *name;

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 static const struct {
@@ -16,6 +17,13 @@ static const struct {
     [CORE_CIPHER_AES_256_CBC] = {"aes-256-cbc", 32},
 };
 
+/* The words for the values of an enumeration, from 0 on. */
+struct names {
+    const char *const *words;
+    size_t count;
+};
+#define NAMES(words) ((struct names){words, sizeof(words) / sizeof *(words)})
+
 static const char *const paddings[] = {
     [CORE_PADDING_NONE] = "none", [CORE_PADDING_PKCS7] = "pkcs7", [CORE_PADDING_CLEAR] = "clear"};
 static const char *const units[] = {[CORE_UNIT_STREAM] = "stream", [CORE_UNIT_MESSAGE] = "message"};
@@ -24,7 +32,9 @@ static const char *const ivs[] = {[CORE_IV_CHAIN] = "chain",
                                   [CORE_IV_COUNTER] = "counter",
                                   [CORE_IV_EXPLICIT] = "explicit",
                                   [CORE_IV_RANDOM] = "random"};
-#define PADDING_COUNT (sizeof paddings / sizeof paddings[0])
+static const char *const directions[] = {
+    [CORE_DIRECTION_ENCRYPT] = "encrypt", [CORE_DIRECTION_DECRYPT] = "decrypt"};
+static const char *const record_kinds[] = {[CORE_RECORDS_NONE] = "none", [CORE_RECORDS_TS] = "ts"};
 
 static core_status range_check(const char *field, int64_t value, int64_t low, int64_t high,
                                struct core_error *error)
@@ -256,28 +266,76 @@ core_status core_cipher_parse(const char *name, enum core_cipher *cipher)
     return CORE_NOT_FOUND;
 }
 
-const char *core_padding_name(enum core_padding padding)
+static const char *word_of(struct names names, size_t value)
 {
-    return (size_t)padding < PADDING_COUNT ? paddings[padding] : NULL;
+    return value < names.count ? names.words[value] : NULL;
 }
 
-const char *core_unit_name(enum core_unit unit)
+static core_status value_of(struct names names, const char *word, int *value)
 {
-    return (size_t)unit < sizeof units / sizeof *units ? units[unit] : NULL;
-}
-
-const char *core_iv_name(enum core_iv iv)
-{
-    return (size_t)iv < sizeof ivs / sizeof *ivs ? ivs[iv] : NULL;
-}
-
-core_status core_padding_parse(const char *name, enum core_padding *padding)
-{
-    for (size_t i = 0; i < PADDING_COUNT; i++) {
-        if (strcmp(name, paddings[i]) == 0) {
-            *padding = (enum core_padding)i;
+    for (size_t i = 0; i < names.count; i++) {
+        if (strcmp(word, names.words[i]) == 0) {
+            *value = (int)i;
             return CORE_OK;
         }
     }
     return CORE_NOT_FOUND;
+}
+
+#define NAMED(noun, words)                                                                                   \
+    const char *core_##noun##_name(enum core_##noun value)                                                   \
+    {                                                                                                        \
+        return word_of(NAMES(words), (size_t)value);                                                         \
+    }                                                                                                        \
+    core_status core_##noun##_parse(const char *name, enum core_##noun *value)                               \
+    {                                                                                                        \
+        int found;                                                                                           \
+        const core_status status = value_of(NAMES(words), name, &found);                                     \
+        if (status == CORE_OK)                                                                               \
+            *value = (enum core_##noun)found;                                                                \
+        return status;                                                                                       \
+    }
+NAMED(padding, paddings)
+NAMED(unit, units)
+NAMED(iv, ivs)
+NAMED(direction, directions)
+NAMED(records, record_kinds)
+
+const char *core_pattern_format(const struct core_stream_spec *spec, char text[CORE_PATTERN_TEXT_BYTES])
+{
+    if (spec->crypt_blocks == 0 && spec->skip_blocks == 0)
+        return "none";
+    (void)snprintf(text, CORE_PATTERN_TEXT_BYTES, "%u:%u", (unsigned)spec->crypt_blocks,
+                   (unsigned)spec->skip_blocks);
+    return text;
+}
+
+/* One or two digits, the first of them not 0, up to `end`. */
+static bool blocks_parse(const char *text, const char *end, uint8_t *blocks)
+{
+    const ptrdiff_t digits = end - text;
+    unsigned value = 0;
+
+    if (digits < 1 || digits > 2 || text[0] == '0')
+        return false;
+    for (; text < end; text++) {
+        if (*text < '0' || *text > '9')
+            return false;
+        value = 10 * value + (unsigned)(*text - '0');
+    }
+    *blocks = (uint8_t)value;
+    return value <= CORE_PATTERN_BLOCKS_MAX;
+}
+
+core_status core_pattern_parse(const char *text, struct core_stream_spec *spec)
+{
+    const char *colon = strchr(text, ':');
+    uint8_t crypt_blocks = 0, skip_blocks = 0;
+
+    if (strcmp(text, "none") != 0 && (!colon || !blocks_parse(text, colon, &crypt_blocks) ||
+                                      !blocks_parse(colon + 1, colon + strlen(colon), &skip_blocks)))
+        return CORE_INVALID;
+    spec->crypt_blocks = crypt_blocks;
+    spec->skip_blocks = skip_blocks;
+    return CORE_OK;
 }

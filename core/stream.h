@@ -121,12 +121,24 @@ uint32_t core_cipher_key_bytes(enum core_cipher cipher);
 const char *core_cipher_name(enum core_cipher cipher);
 CORE_CHECKED core_status core_cipher_parse(const char *name, enum core_cipher *cipher);
 
-/* "none", "pkcs7", "clear", and back. */
+/* The words for what a stream is made of: "none", "pkcs7", "clear"; "stream", "message"; "chain", "constant",
+ * "counter", "explicit", "random"; "encrypt", "decrypt"; "none", "ts". NULL for a value that is none. And back:
+ * CORE_NOT_FOUND for an unknown word. */
 const char *core_padding_name(enum core_padding padding);
-CORE_CHECKED core_status core_padding_parse(const char *name, enum core_padding *padding);
-
-/* "stream", "message"; "chain", "constant", "counter", "explicit", "random"; NULL for a value that is none. */
 const char *core_unit_name(enum core_unit unit);
 const char *core_iv_name(enum core_iv iv);
+const char *core_direction_name(enum core_direction direction);
+const char *core_records_name(enum core_records records);
+CORE_CHECKED core_status core_padding_parse(const char *name, enum core_padding *padding);
+CORE_CHECKED core_status core_unit_parse(const char *name, enum core_unit *unit);
+CORE_CHECKED core_status core_iv_parse(const char *name, enum core_iv *iv);
+CORE_CHECKED core_status core_direction_parse(const char *name, enum core_direction *direction);
+CORE_CHECKED core_status core_records_parse(const char *name, enum core_records *records);
+
+/* The pattern as "1:9": blocks that are encrypted, and that pass; "none" without one. What is returned may be in
+ * text. And back into the spec: CORE_INVALID unless it is "none" or two numbers of 1 to CORE_PATTERN_BLOCKS_MAX. */
+#define CORE_PATTERN_TEXT_BYTES 8
+const char *core_pattern_format(const struct core_stream_spec *spec, char text[CORE_PATTERN_TEXT_BYTES]);
+CORE_CHECKED core_status core_pattern_parse(const char *text, struct core_stream_spec *spec);
 
 #endif

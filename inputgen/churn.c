@@ -92,9 +92,10 @@ static core_status lives_init(struct churn *churn, struct core_error *error)
                                                 churn->duration_ns, error);
         if (status != CORE_OK)
             return status;
-        churn->lives[at].spec.guaranteed = inputgen_random_uniform(&random) < churn->options->guaranteed;
+        churn->lives[at].source.spec.guaranteed =
+            inputgen_random_uniform(&random) < churn->options->guaranteed;
         churn->lives[at].class_index =
-            inputgen_churn_class(INPUTGEN_CHURN_STANDING, churn->lives[at].spec.guaranteed);
+            inputgen_churn_class(INPUTGEN_CHURN_STANDING, churn->lives[at].source.spec.guaranteed);
     }
     return inputgen_crew_deal(&churn->crew, churn->lives, churn->standing->count, error);
 }
@@ -106,8 +107,7 @@ static core_status opened_check(const struct churn *churn, struct core_error *er
     struct inputgen_live live;
     core_status status = CORE_OK;
     for (size_t at = 0; at < list->count && status == CORE_OK; at++) {
-        status =
-            inputgen_live_begin(&live, churn->crew.options, &list->streams[at].spec, (uint32_t)at, 0, error);
+        status = inputgen_live_begin(&live, churn->crew.options, &list->streams[at], (uint32_t)at, 0, error);
         inputgen_live_free(&live);
     }
     return status;

@@ -190,8 +190,8 @@ static core_status files_open(struct command *command, struct inputgen_streams *
 {
     const struct inputgen_replay_options *options = &command->run.options;
     core_status status =
-        inputgen_command_list(command->opened ? command->opened : command->run.list, OPENED_DRAWN,
-                              options->duration_ns, options->seed + 1, opened, error);
+        inputgen_command_list(command->opened ? command->opened : command->run.list, command->run.kinds,
+                              OPENED_DRAWN, options->duration_ns, options->seed + 1, opened, error);
     command->churn.opened = *opened;
     if (status != CORE_OK || !command->samples)
         return status;

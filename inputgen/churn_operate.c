@@ -88,17 +88,16 @@ static core_status open_send(struct inputgen_churner *churner, const struct inpu
                              struct inputgen_live *live, struct core_error *error)
 {
     const struct inputgen_churn_plan *plan = churner->plan;
-    const struct inputgen_stream *drawn = &plan->list->streams[draw_below(churner, plan->list->count)];
+    struct inputgen_stream drawn = plan->list->streams[draw_below(churner, plan->list->count)];
     struct inputgen_link *link = link_draw(churner, sender);
     if (!link)
         return core_error_set(error, CORE_CLOSED, "no connection is left");
-    struct core_stream_spec spec = drawn->spec;
-    spec.guaranteed = inputgen_random_uniform(&churner->random) < plan->guaranteed;
-    core_status status = inputgen_live_begin(live, plan->options, &spec, churner->next_index, 0, error);
+    drawn.spec.guaranteed = inputgen_random_uniform(&churner->random) < plan->guaranteed;
+    core_status status = inputgen_live_begin(live, plan->options, &drawn, churner->next_index, 0, error);
     if (status != CORE_OK)
         return status;
     churner->next_index += plan->index_step;
-    live->class_index = inputgen_churn_class(INPUTGEN_CHURN_OPENED, spec.guaranteed);
+    live->class_index = inputgen_churn_class(INPUTGEN_CHURN_OPENED, drawn.spec.guaranteed);
     live->link = link;
     status = inputgen_open_send(link, live, plan->options->key_name, error);
     if (status != CORE_OK && status != CORE_FULL)

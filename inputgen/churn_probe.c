@@ -43,8 +43,8 @@ static core_status open_one(struct granted *granted, const struct millrace_open 
 static core_status open_all(struct granted *granted, const struct inputgen_probe_plan *plan,
                             struct inputgen_probe *probe, struct core_error *error)
 {
-    uint8_t key[32] = {0};
-    struct millrace_open open = inputgen_open_request(&plan->spec, key, plan->key_name);
+    uint8_t key[32] = {0}, iv[CORE_BLOCK_BYTES] = {0};
+    struct millrace_open open = inputgen_open_request(&plan->spec, key, plan->key_name, iv);
     core_status status = CORE_OK;
     if (RAND_bytes(key, sizeof key) != 1)
         return core_error_set(error, CORE_SYSTEM, "OpenSSL has no random bytes for a key");

@@ -1,5 +1,6 @@
 #include "inputgen/command_run.h"
 
+#include "inputgen/kinds.h"
 #include "inputgen/shipped.h"
 
 #include <inttypes.h>
@@ -11,6 +12,7 @@
 enum option_key {
     OPTION_SEED = 0x100, /* the commands' own begin at 0x200 */
     OPTION_STREAMS,
+    OPTION_KINDS,
     OPTION_KEY_NAME,
     OPTION_KEYRING,
     OPTION_SCALE,
@@ -30,6 +32,8 @@ static const struct argp_option argp_options[] = {
     {"threads", 't', "N", 0, "Sending threads (default: one for every two cores)", 0},
     {"duration", 'd', "TIME", 0, "Send for so long, as 20s or 1min (default: as the list says)", 2},
     {"streams", OPTION_STREAMS, "N", 0, "Draw so many streams from WORKLOAD (default: as it says)", 2},
+    {"kinds", OPTION_KINDS, "KIND=PERCENT", 0,
+     "Make shares of the streams of WORKLOAD of these kinds, as hls=20,dvb-cissa=10", 2},
     {"seed", OPTION_SEED, "N", 0, "Of streams drawn, payloads, lengths and phases (default 1)", 2},
     {"scale", OPTION_SCALE, "F", 0, "Multiply every stream's rate by F", 2},
     {"slower", OPTION_SLOWER, "PERCENT", 0,
@@ -72,6 +76,8 @@ static void argument_check(struct argp_state *state, const struct inputgen_comma
         argp_error(state, "a stream list (CSV) or a workload is needed");
     if (command->streams && list_is_csv(command->list))
         argp_error(state, "--streams is for workloads: a list has the streams it has");
+    if (command->kinds && list_is_csv(command->list))
+        argp_error(state, "--kinds is for workloads: a list has the streams it has");
     if (command->options.key_name && !command->keyring_path)
         argp_error(state, "--key-name needs --keyring FILE: results are checked with the same key");
 }
@@ -142,6 +148,9 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case OPTION_STREAMS:
         command->streams = (uint32_t)core_options_count(state, "streams", text, 1, 10000000);
         return 0;
+    case OPTION_KINDS:
+        command->kinds = text;
+        return 0;
     case OPTION_KEYRING:
         command->keyring_path = text;
         return 0;
@@ -177,8 +186,8 @@ void inputgen_command_init(struct inputgen_command *command, const char *program
 
 /* ---- lists and keys ---- */
 
-core_status inputgen_command_list(const char *name, uint32_t count, core_ns duration_ns, uint64_t seed,
-                                  struct inputgen_streams **list, struct core_error *error)
+core_status inputgen_command_list(const char *name, const char *kinds, uint32_t count, core_ns duration_ns,
+                                  uint64_t seed, struct inputgen_streams **list, struct core_error *error)
 {
     if (list_is_csv(name))
         return inputgen_streams_read(name, list, error);
@@ -186,7 +195,10 @@ core_status inputgen_command_list(const char *name, uint32_t count, core_ns dura
     core_status status = inputgen_workload_open(name, &workload, error);
     if (status != CORE_OK)
         return status;
-    status = inputgen_streams_make(workload, count, duration_ns, seed, list, error);
+    if (kinds)
+        status = inputgen_kinds_share(workload, kinds, error);
+    if (status == CORE_OK)
+        status = inputgen_streams_make(workload, count, duration_ns, seed, list, error);
     config_workload_free(workload);
     return status;
 }
@@ -226,8 +238,9 @@ core_status inputgen_command_load(struct inputgen_command *command, struct core_
     options->tls = &command->tls;
     if (!command->name)
         return core_error_set(error, CORE_NO_MEMORY, "out of memory");
-    core_status status = inputgen_command_list(command->list, command->streams, options->duration_ns,
-                                               options->seed, &command->streams_listed, error);
+    core_status status =
+        inputgen_command_list(command->list, command->kinds, command->streams, options->duration_ns,
+                              options->seed, &command->streams_listed, error);
     if (status == CORE_OK && command->keyring_path)
         status = config_keyring_load(command->keyring_path, &command->keyring, error);
     if (status == CORE_OK && options->key_name)

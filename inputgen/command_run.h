@@ -18,6 +18,7 @@ struct inputgen_command {
     const char *program; /* "millrace-gen replay": begins every complaint */
     const char *list;    /* a path that ends in .csv, or a workload */
     uint32_t streams;    /* of a workload: 0: as it says */
+    const char *kinds;   /* of a workload: shares of its streams (kinds.h); NULL: none */
     struct core_options_server server;
     struct inputgen_replay_options options; /* address, TLS and timeout by inputgen_command_load */
     struct millrace_tls tls;
@@ -36,11 +37,11 @@ void inputgen_command_init(struct inputgen_command *command, const char *program
 /* The shared options, for argp_child; input: struct inputgen_command. Takes the list as the one argument. */
 extern const struct argp inputgen_command_argp;
 
-/* Reads a list by path, or draws it from a workload: `count` streams (0: as it says). *list is the caller's.
- */
-CORE_CHECKED core_status inputgen_command_list(const char *name, uint32_t count, core_ns duration_ns,
-                                               uint64_t seed, struct inputgen_streams **list,
-                                               struct core_error *error);
+/* Reads a list by path, or draws it from a workload: `count` streams (0: as it says), shares of them of some kinds
+ * (NULL: none). *list is the caller's. */
+CORE_CHECKED core_status inputgen_command_list(const char *name, const char *kinds, uint32_t count,
+                                               core_ns duration_ns, uint64_t seed,
+                                               struct inputgen_streams **list, struct core_error *error);
 
 /* Loads the list and the key, and fills in the options what follows from them. */
 CORE_CHECKED core_status inputgen_command_load(struct inputgen_command *command, struct core_error *error);

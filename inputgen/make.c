@@ -1,6 +1,7 @@
 /* millrace-gen make: a workload and a seed -> a list of streams. */
 #include "core/options.h"
 #include "inputgen/commands.h"
+#include "inputgen/kinds.h"
 #include "inputgen/shipped.h"
 #include "inputgen/streams.h"
 
@@ -10,6 +11,7 @@
 
 struct arguments {
     const char *workload;
+    const char *kinds;  /* NULL: as the workload says */
     const char *output; /* NULL: standard output */
     uint64_t seed;
     bool has_seed;
@@ -22,6 +24,7 @@ static const struct argp_option options[] = {
     {"seed", 's', "N", 0, "Seed of the draws, 0 to 2^64-1; required: the same seed gives the same list", 0},
     {"streams", 'n', "N", 0, "Number of streams (default: as the workload says)", 0},
     {"duration", 'd', "TIME", 0, "When streams stop, as 20s or 1min (default: as the workload says)", 0},
+    {"kinds", 'k', "KIND=PERCENT", 0, "Make shares of the streams of these kinds, as hls=20,dvb-cissa=10", 0},
     {"output", 'o', "FILE", 0, "Write the list to FILE (default: standard output)", 0},
     {"quiet", 'q', NULL, 0, "Do not print the summary on standard error", 0},
     {0},
@@ -31,9 +34,10 @@ static const char documentation[] =
     "Draw a list of streams from a workload.\v"
     "WORKLOAD is a path, or the bare name of a shipped workload: const, uni, norm, norm2 and exp of the "
     "SYSTOR "
-    "2012 paper, demo, gigabit. The list is CSV, one stream a line; the same workload, number of streams, "
-    "duration and seed give the same list on every machine.\n\n"
-    "Example: millrace-gen make demo --seed 1 -o demo.csv";
+    "2012 paper, demo, gigabit, formats. The list is CSV, one stream a line; the same workload, kinds, "
+    "number "
+    "of streams, duration and seed give the same list on every machine.\n\n" INPUTGEN_KINDS_HELP
+    "\n\nExample: millrace-gen make demo --seed 1 -o demo.csv";
 
 static error_t option_parse(int key, char *text, struct argp_state *state)
 {
@@ -50,6 +54,9 @@ static error_t option_parse(int key, char *text, struct argp_state *state)
     case 'd':
         arguments->duration_ns = core_options_duration(state, "duration", text, CORE_NS_PER_S, CORE_NS_PER_MS,
                                                        86400 * CORE_NS_PER_S);
+        return 0;
+    case 'k':
+        arguments->kinds = text;
         return 0;
     case 'o':
         arguments->output = text;
@@ -108,13 +115,16 @@ static core_status list_write(const struct inputgen_streams *list, const char *p
 static core_status make(const struct arguments *arguments, struct core_error *error)
 {
     struct config_workload *workload;
-    struct inputgen_streams *list;
+    struct inputgen_streams *list = NULL;
     core_status status = inputgen_workload_open(arguments->workload, &workload, error);
 
     if (status != CORE_OK)
         return status;
-    status = inputgen_streams_make(workload, arguments->streams, arguments->duration_ns, arguments->seed,
-                                   &list, error);
+    if (arguments->kinds)
+        status = inputgen_kinds_share(workload, arguments->kinds, error);
+    if (status == CORE_OK)
+        status = inputgen_streams_make(workload, arguments->streams, arguments->duration_ns, arguments->seed,
+                                       &list, error);
     if (status != CORE_OK)
         goto free_workload;
     status = list_write(list, arguments->output, error);

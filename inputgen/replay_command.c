@@ -45,13 +45,14 @@ static const struct argp argp_replay = {
     .parser = parse_option,
     .children = argp_children,
     .args_doc = "LIST.csv|WORKLOAD",
-    .doc = "Replay streams against a server in real time and check everything that comes back.\v"
-           "Every packet is sent at its own time, whatever the server does, and its latency counts from that "
-           "time until the result has been received. Every returned byte is decrypted and compared.\n\n"
-           "WORKLOAD is a path, or the bare name of a shipped one (demo, gigabit, ...); LIST.csv comes from "
-           "`millrace-gen make`.\n\n"
-           "Exit status: 0 all well; 1 a wrong byte, a loss, a miss or a refused stream; 2 usage; 3 the "
-           "streams could not be brought to run."};
+    .doc =
+        "Replay streams against a server in real time and check everything that comes back.\v"
+        "Every packet is sent at its own time, whatever the server does, and its latency counts from that "
+        "time until the result has been received. Every returned byte is decrypted and compared.\n\n"
+        "WORKLOAD is a path, or the bare name of a shipped one (demo, gigabit, formats, ...); LIST.csv comes "
+        "from `millrace-gen make`, whose help tells the kinds.\n\n"
+        "Exit status: 0 all well; 1 a wrong byte, a loss, a miss or a refused stream; 2 usage; 3 the "
+        "streams could not be brought to run."};
 
 static int report_show(const struct command *command, const struct inputgen_report *report)
 {

@@ -174,7 +174,7 @@ core_ns inputgen_crew_bounds(const struct inputgen_live *lives, size_t count, st
     core_ns latency_max_ns = 0;
     report->latency_bound_min_ns = CORE_NS_NEVER;
     for (size_t at = 0; at < count; at++) {
-        core_ns latency_ns = lives[at].spec.latency_ns;
+        core_ns latency_ns = lives[at].source.spec.latency_ns;
         if (lives[at].state == INPUTGEN_LIVE_OPEN && latency_ns < report->latency_bound_min_ns)
             report->latency_bound_min_ns = latency_ns;
         if (latency_ns > latency_max_ns)

@@ -36,17 +36,25 @@ static core_status unsent_grow(struct inputgen_link *link)
     return CORE_OK;
 }
 
-core_status inputgen_link_reserve(struct inputgen_link *link, struct inputgen_live *live, uint32_t bytes,
-                                  core_ns due_ns, uint8_t **packet)
+/* Of a packet that is no message nor a part of one: none. */
+static unsigned flags_of(const struct inputgen_live *live, const struct inputgen_part *part)
+{
+    if (live->source.spec.unit != CORE_UNIT_MESSAGE)
+        return 0;
+    return (part->first ? MILLRACE_DATA_FIRST : 0) | (part->last ? MILLRACE_DATA_LAST : 0);
+}
+
+core_status inputgen_link_send(struct inputgen_link *link, struct inputgen_live *live,
+                               const struct inputgen_part *part, const uint8_t *packet, core_ns due_ns)
 {
     struct core_error error;
-    uint32_t sequence;
+    const uint32_t bytes = part->bytes;
     if (link->unsent_count == link->unsent_capacity && unsent_grow(link) != CORE_OK) {
         inputgen_link_fail(link, "out of memory");
         return CORE_NO_MEMORY;
     }
-    core_status status =
-        (core_status)millrace_data_reserve(link->millrace, live->id, bytes, packet, &sequence, error.text);
+    core_status status = (core_status)millrace_data_part(link->millrace, live->id, packet, bytes,
+                                                         flags_of(live, part), NULL, error.text);
     if (status == CORE_FULL)
         return status;
     if (status != CORE_OK) {

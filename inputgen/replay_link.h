@@ -49,10 +49,11 @@ void inputgen_link_free(struct inputgen_link *link);
 /* Remembers the first failure; the link carries nothing from then on. */
 void inputgen_link_fail(struct inputgen_link *link, const char *why);
 
-/* Takes room for a packet of `bytes` on the stream and notes when it was due. CORE_FULL: none now. Any other
- * failure has been noted by inputgen_link_fail. */
-CORE_CHECKED core_status inputgen_link_reserve(struct inputgen_link *link, struct inputgen_live *live,
-                                               uint32_t bytes, core_ns due_ns, uint8_t **packet);
+/* Puts a packet of the stream into the output buffer and notes when it was due. CORE_FULL: there is no room now.
+ * Any other failure has been noted by inputgen_link_fail. */
+CORE_CHECKED core_status inputgen_link_send(struct inputgen_link *link, struct inputgen_live *live,
+                                            const struct inputgen_part *part, const uint8_t *packet,
+                                            core_ns due_ns);
 
 /* To be called after a frame other than DATA was put into the output buffer, which held `before` bytes before
  * that (millrace_unsent_bytes): so that it is known when the packets behind it have left. */

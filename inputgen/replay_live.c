@@ -25,8 +25,8 @@ static core_status spec_scale(const struct inputgen_replay_options *options, str
 static struct inputgen_timetable table_of(const struct inputgen_live *live,
                                           const struct inputgen_replay_options *options, core_ns first_ns)
 {
-    uint32_t group = options->bursts ? live->spec.burst_packets : 1;
-    core_ns group_ns = live->spec.interval_ns * group;
+    uint32_t group = options->bursts ? live->source.spec.burst_packets : 1;
+    core_ns group_ns = live->source.spec.interval_ns * group;
     group_ns += (core_ns)((double)group_ns * options->slower);
     return (struct inputgen_timetable){.first_ns = first_ns, .group = group, .group_ns = group_ns};
 }
@@ -45,13 +45,13 @@ static uint64_t packets_before(const struct inputgen_timetable *table, core_ns s
 static void timetable_set(struct inputgen_live *live, const struct inputgen_stream *stream,
                           const struct inputgen_replay_options *options, core_ns duration_ns)
 {
-    uint64_t draw = inputgen_mix(inputgen_mix(options->seed) + live->index);
+    uint64_t draw = inputgen_mix(inputgen_mix(options->seed) + live->source.stream);
     core_ns stop_ns = core_time_min(stream->stop_ns, duration_ns);
     struct inputgen_timetable *table = &live->now;
     *table = table_of(live, options, stream->start_ns);
     if (options->random_phases)
         table->first_ns += (core_ns)(draw % (uint64_t)table->group_ns);
-    live->origin = live->spec;
+    live->origin = live->source.spec;
     live->stop_ns = stop_ns;
     live->planned = packets_before(table, stop_ns);
 }
@@ -59,10 +59,11 @@ static void timetable_set(struct inputgen_live *live, const struct inputgen_stre
 static core_status key_set(struct inputgen_live *live, const struct inputgen_replay_options *options,
                            struct core_error *error)
 {
-    int key_bytes = (int)core_cipher_key_bytes(live->spec.cipher);
+    int key_bytes = (int)core_cipher_key_bytes(live->source.spec.cipher);
     if (options->key_name)
         memcpy(live->key, options->key, (size_t)key_bytes);
-    else if (RAND_bytes(live->key, key_bytes) != 1)
+    if (RAND_bytes(live->iv, CORE_BLOCK_BYTES) != 1 ||
+        (!options->key_name && RAND_bytes(live->key, key_bytes) != 1))
         return core_error_set(error, CORE_SYSTEM, "OpenSSL has no random bytes for a key");
     return CORE_OK;
 }
@@ -72,9 +73,9 @@ core_status inputgen_live_init(struct inputgen_live *live, const struct inputgen
                                struct core_error *error)
 {
     const struct inputgen_stream *stream = &list->streams[index];
-    *live = (struct inputgen_live){
-        .spec = stream->spec, .index = (uint32_t)index, .class_index = stream->class_index};
-    core_status status = spec_scale(options, &live->spec, index + 1, error);
+    *live = (struct inputgen_live){.source = {stream->spec, stream->message_packets, (uint32_t)index},
+                                   .class_index = stream->class_index};
+    core_status status = spec_scale(options, &live->source.spec, index + 1, error);
     if (status != CORE_OK)
         return status;
     timetable_set(live, stream, options, duration_ns);
@@ -82,15 +83,16 @@ core_status inputgen_live_init(struct inputgen_live *live, const struct inputgen
 }
 
 core_status inputgen_live_begin(struct inputgen_live *live, const struct inputgen_replay_options *options,
-                                const struct core_stream_spec *spec, uint32_t index, core_ns begin_ns,
+                                const struct inputgen_stream *stream, uint32_t index, core_ns begin_ns,
                                 struct core_error *error)
 {
-    *live = (struct inputgen_live){
-        .spec = *spec, .index = index, .planned = INPUTGEN_LIVE_ENDLESS, .stop_ns = CORE_NS_NEVER};
-    core_status status = spec_scale(options, &live->spec, index, error);
+    *live = (struct inputgen_live){.source = {stream->spec, stream->message_packets, index},
+                                   .planned = INPUTGEN_LIVE_ENDLESS,
+                                   .stop_ns = CORE_NS_NEVER};
+    core_status status = spec_scale(options, &live->source.spec, index, error);
     if (status != CORE_OK)
         return status;
-    live->origin = live->spec;
+    live->origin = live->source.spec;
     live->now = table_of(live, options, begin_ns);
     return key_set(live, options, error);
 }
@@ -105,8 +107,8 @@ void inputgen_live_change(struct inputgen_live *live, const struct inputgen_repl
                           const struct core_stream_spec *spec, uint64_t first)
 {
     live->changed = first;
-    live->latency_before_ns = live->spec.latency_ns;
-    live->spec = *spec;
+    live->latency_before_ns = live->source.spec.latency_ns;
+    live->source.spec = *spec;
     if (live->sent == live->planned)
         return; /* nothing is to come */
     core_ns next_ns = inputgen_live_due_ns(live, live->sent);

@@ -38,8 +38,7 @@ struct inputgen_timetable {
 /* One stream of the generator: its contract, its timetable and all that is counted of it, side by side since
  * the sender goes through millions of packets. */
 struct inputgen_live {
-    struct core_stream_spec spec; /* as declared to the server */
-    uint32_t index;               /* among all streams; part of every payload */
+    struct inputgen_source source; /* as declared to the server, and its number among all streams */
     uint32_t class_index;
     struct inputgen_timetable now;    /* of the packets to come */
     struct inputgen_timetable before; /* of those below now.first; a MODIFY made it `now` */
@@ -49,6 +48,7 @@ struct inputgen_live {
     bool scheduled; /* is in its sender's schedule */
     uint32_t id;    /* the server's number, once open */
     uint8_t key[32];
+    uint8_t iv[CORE_BLOCK_BYTES]; /* of every message, with iv constant; random, too */
     struct inputgen_checker checker;
     struct inputgen_link *link;
 
@@ -76,7 +76,7 @@ static inline core_ns inputgen_live_due_ns(const struct inputgen_live *live, uin
 /* The latency bound of packet n. */
 static inline core_ns inputgen_live_latency_ns(const struct inputgen_live *live, uint64_t n)
 {
-    return n < live->changed ? live->latency_before_ns : live->spec.latency_ns;
+    return n < live->changed ? live->latency_before_ns : live->source.spec.latency_ns;
 }
 
 /* Stream `index` of the list, scaled and timed as the options say, with its key: the named one or a random
@@ -86,11 +86,11 @@ CORE_CHECKED core_status inputgen_live_init(struct inputgen_live *live,
                                             const struct inputgen_streams *list, size_t index,
                                             core_ns duration_ns, struct core_error *error);
 
-/* The same for any contract, with `index` as its part in payloads, for a stream that begins at begin_ns (from
- * the start of the run) and sends until it is closed. */
+/* The same for any stream, with `index` as its part in payloads, which begins at begin_ns (from the start of
+ * the run) and sends until it is closed, whatever its own times are. */
 CORE_CHECKED core_status inputgen_live_begin(struct inputgen_live *live,
                                              const struct inputgen_replay_options *options,
-                                             const struct core_stream_spec *spec, uint32_t index,
+                                             const struct inputgen_stream *stream, uint32_t index,
                                              core_ns begin_ns, struct core_error *error);
 
 /* May the stream's contract change now? Not while a change is under way, nor while packets are unanswered

@@ -93,12 +93,15 @@ static core_status batches_run(struct batch *batches, size_t count, batch_send *
 /* ---- OPEN ---- */
 
 struct millrace_open inputgen_open_request(const struct core_stream_spec *spec, const uint8_t *key,
-                                           const char *key_name)
+                                           const char *key_name, const uint8_t iv[CORE_BLOCK_BYTES])
 {
     struct millrace_open open = client_contract_open(spec);
     open.key_kind = MILLRACE_KEY_INLINE;
     open.key = key;
     open.key_bytes = core_cipher_key_bytes(spec->cipher);
+    open.has_iv = spec->iv == CORE_IV_CONSTANT;
+    if (open.has_iv)
+        memcpy(open.iv, iv, CORE_BLOCK_BYTES);
     if (key_name) {
         open.key_kind = MILLRACE_KEY_NAMED;
         open.key = key_name;
@@ -110,7 +113,7 @@ struct millrace_open inputgen_open_request(const struct core_stream_spec *spec, 
 core_status inputgen_open_send(struct inputgen_link *link, struct inputgen_live *live, const char *key_name,
                                struct core_error *error)
 {
-    struct millrace_open open = inputgen_open_request(&live->spec, live->key, key_name);
+    struct millrace_open open = inputgen_open_request(&live->source.spec, live->key, key_name, live->iv);
     uint32_t request = 0;
     size_t before = millrace_unsent_bytes(link->millrace);
     core_status status = (core_status)millrace_send_open(link->millrace, &open, &request, error->text);
@@ -132,7 +135,8 @@ struct inputgen_live *inputgen_open_answered(struct inputgen_link *link, uint32_
 bool inputgen_open_granted(struct inputgen_link *link, struct inputgen_live *live,
                            const struct millrace_opened *opened)
 {
-    if (inputgen_checker_init(&live->checker, live->spec.cipher, live->spec.padding, live->key, opened->iv) !=
+    const bool constant = live->source.spec.iv == CORE_IV_CONSTANT;
+    if (inputgen_checker_init(&live->checker, &live->source, live->key, constant ? live->iv : opened->iv) !=
         CORE_OK) {
         inputgen_link_fail(link, "OpenSSL has no room for another cipher context");
         return false;

@@ -19,9 +19,10 @@ struct inputgen_open_options {
     size_t more;          /* streams that each link is to have room for beside those it has now */
 };
 
-/* An OPEN for such a stream: with the named key if there is a name, else with this one. Points to both. */
+/* An OPEN for such a stream: with the named key if there is a name, else with this one; points to both. iv is for
+ * streams with iv constant. */
 struct millrace_open inputgen_open_request(const struct core_stream_spec *spec, const uint8_t *key,
-                                           const char *key_name);
+                                           const char *key_name, const uint8_t iv[CORE_BLOCK_BYTES]);
 
 /* Puts an OPEN for the stream (its own key, or the named one) into the link's output buffer; the stream waits
  * in link->by_request. CORE_FULL: no room now. */

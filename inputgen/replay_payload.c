@@ -1,5 +1,7 @@
 #include "inputgen/replay_payload.h"
 
+#include "core/transport_stream.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,32 +51,52 @@ static struct recipe recipe_of(const struct inputgen_payload *payload, uint32_t 
     return (struct recipe){{first, second}, payload->pool + (second % SLICES) * SLICE_BYTES};
 }
 
-uint32_t inputgen_payload_bytes(const struct inputgen_payload *payload, const struct core_stream_spec *spec,
-                                uint32_t stream, uint32_t sequence)
+struct inputgen_part inputgen_payload_part(const struct inputgen_payload *payload,
+                                           const struct inputgen_source *source, uint64_t number)
 {
-    if (!payload->uniform_sizes)
-        return spec->packet_bytes;
-    uint64_t draw = inputgen_mix(~payload->seed ^ ((uint64_t)stream << 32 | sequence));
-    uint32_t unit = spec->padding == CORE_PADDING_NONE ? CORE_BLOCK_BYTES : 1;
-    return unit * (1 + (uint32_t)(draw % (spec->packet_bytes / unit)));
+    const struct core_stream_spec *spec = &source->spec;
+    const uint64_t position = number % source->message_packets;
+    struct inputgen_part part = {.number = number,
+                                 .message = number / source->message_packets,
+                                 .first = position == 0,
+                                 .last = position == source->message_packets - 1};
+    part.iv_bytes = spec->iv == CORE_IV_EXPLICIT && part.first ? CORE_BLOCK_BYTES : 0;
+    uint32_t unit = !part.last || spec->padding == CORE_PADDING_NONE ? CORE_BLOCK_BYTES : 1;
+    if (spec->records == CORE_RECORDS_TS)
+        unit = CORE_TS_BYTES;
+    uint32_t units = (spec->packet_bytes - part.iv_bytes) / unit;
+    if (payload->uniform_sizes) {
+        uint64_t draw = inputgen_mix(~payload->seed ^ ((uint64_t)source->stream << 32 | (uint32_t)number));
+        units = 1 + (uint32_t)(draw % units);
+    }
+    part.bytes = part.iv_bytes + units * unit;
+    return part;
 }
 
-void inputgen_payload_fill(const struct inputgen_payload *payload, uint32_t stream, uint32_t sequence,
-                           uint8_t *packet, uint32_t bytes)
+/* Of eight records one is not to be scrambled, one has no payload, and two have an adaptation field ahead of it. */
+static void record_shape(uint8_t *record)
 {
-    struct recipe recipe = recipe_of(payload, stream, sequence);
-    uint32_t head = bytes < sizeof recipe.block ? bytes : (uint32_t)sizeof recipe.block;
+    enum { CLEAR = 0x10, NO_PAYLOAD = 0x20, BOTH = 0x30, PAYLOAD = 0x10 };
+    const uint8_t draw = record[2] % 8, parity = (record[2] & 8) ? 0xc0 : 0x80;
+    record[0] = 0x47;
+    record[3] = draw == 0   ? CLEAR
+                : draw == 1 ? parity | NO_PAYLOAD
+                : draw < 4  ? parity | BOTH
+                            : parity | PAYLOAD;
+    if (draw == 1)
+        record[4] = CORE_TS_BYTES - 5;
+    else if (draw > 1 && draw < 4)
+        record[4] %= CORE_TS_BYTES - 5;
+}
+
+void inputgen_payload_fill(const struct inputgen_payload *payload, const struct inputgen_source *source,
+                           const struct inputgen_part *part, uint8_t *packet)
+{
+    struct recipe recipe = recipe_of(payload, source->stream, (uint32_t)part->number);
+    uint32_t head = part->bytes < sizeof recipe.block ? part->bytes : (uint32_t)sizeof recipe.block;
     memcpy(packet, recipe.block, head);
-    memcpy(packet + head, recipe.slice + head, bytes - head);
-}
-
-bool inputgen_payload_equal(const struct inputgen_payload *payload, uint32_t stream, uint32_t sequence,
-                            const uint8_t *packet, uint32_t bytes, uint32_t from)
-{
-    struct recipe recipe = recipe_of(payload, stream, sequence);
-    uint32_t head = bytes < sizeof recipe.block ? bytes : (uint32_t)sizeof recipe.block;
-    if (from < head && memcmp(packet + from, (const uint8_t *)recipe.block + from, head - from) != 0)
-        return false;
-    uint32_t rest = from > head ? from : head;
-    return rest >= bytes || memcmp(packet + rest, recipe.slice + rest, bytes - rest) == 0;
+    memcpy(packet + head, recipe.slice + head, part->bytes - head);
+    if (source->spec.records == CORE_RECORDS_TS)
+        for (uint32_t at = 0; at < part->bytes; at += CORE_TS_BYTES)
+            record_shape(packet + at);
 }

@@ -61,25 +61,24 @@ static void count_time(struct inputgen_sender *sender, struct inputgen_figures *
 }
 
 static void count_content(struct inputgen_sender *sender, struct inputgen_figures *figures,
-                          struct inputgen_live *live, const struct millrace_result *result)
+                          struct inputgen_live *live, uint64_t n, const struct millrace_result *result)
 {
     const struct inputgen_payload *payload = sender->plan->payload;
     bool encrypted = result->status == MILLRACE_RESULT_OK;
-    struct inputgen_check_packet packet = {
-        .stream = live->index,
-        .sequence = result->sequence,
-        .sent_bytes = inputgen_payload_bytes(payload, &live->spec, live->index, result->sequence),
-        .ciphertext = encrypted ? result->ciphertext : NULL,
-        .bytes = result->bytes,
+    struct inputgen_check_result checked = {
+        .part = inputgen_payload_part(payload, &live->source, n),
+        .bytes = encrypted ? result->ciphertext : NULL,
+        .count = result->bytes,
+        .iv = result->iv,
     };
     struct inputgen_check_verdict verdict =
-        inputgen_checker_take(&live->checker, payload, &packet, sender->scratch);
+        inputgen_checker_take(&live->checker, payload, &checked, sender->scratch);
     figures->disordered += !verdict.in_order;
     figures->mismatched += !verdict.right;
     sender->bad += !verdict.in_order || !verdict.right || !encrypted;
     if (encrypted && verdict.right) {
-        figures->payload_bytes += packet.sent_bytes;
-        figures->cipher_bytes += packet.bytes;
+        figures->payload_bytes += checked.part.bytes - checked.part.iv_bytes;
+        figures->cipher_bytes += checked.count;
     }
 }
 
@@ -103,7 +102,7 @@ static void on_result(void *argument, const struct millrace_result *result)
         figures->rejected++;
         live->rejected++;
     }
-    count_content(sender, figures, live, result);
+    count_content(sender, figures, live, n, result);
     live->received++;
     if (live->received == live->sent)
         live->sent_late_ns = 0; /* nothing is out */
@@ -160,14 +159,12 @@ static bool send_packet(struct inputgen_sender *sender, struct inputgen_live *li
 {
     const struct inputgen_payload *payload = sender->plan->payload;
     struct inputgen_link *link = live->link;
-    uint32_t sequence = (uint32_t)live->sent;
-    uint32_t bytes = inputgen_payload_bytes(payload, &live->spec, live->index, sequence);
+    const struct inputgen_part part = inputgen_payload_part(payload, &live->source, live->sent);
     core_ns due_ns = sender->plan->start_ns + inputgen_live_due_ns(live, live->sent);
-    uint8_t *packet;
-    core_status status = inputgen_link_reserve(link, live, bytes, due_ns, &packet);
+    inputgen_payload_fill(payload, &live->source, &part, sender->scratch);
+    core_status status = inputgen_link_send(link, live, &part, sender->scratch, due_ns);
     if (status != CORE_OK)
         return status != CORE_FULL;
-    inputgen_payload_fill(payload, live->index, sequence, packet, bytes);
     live->sent++;
     link->waiting++;
     sender->classes[live->class_index].sent++;
@@ -340,7 +337,7 @@ core_status inputgen_sender_init(struct inputgen_sender *sender, const struct in
         .plan = plan, .links = links, .link_count = link_count, .extra_ns = CORE_NS_NEVER, .epoll = -1};
     core_histogram_init(&sender->lateness);
     sender->classes = calloc(plan->class_count, sizeof *sender->classes);
-    sender->scratch = malloc(plan->packet_bytes_max + 2 * CORE_BLOCK_BYTES);
+    sender->scratch = malloc(INPUTGEN_CHECK_SCRATCH_BYTES(plan->packet_bytes_max));
     if (!sender->classes || !sender->scratch || schedule_fill(sender) != CORE_OK)
         return core_error_set(error, CORE_NO_MEMORY, "out of memory");
     for (size_t at = 0; at < plan->class_count; at++)

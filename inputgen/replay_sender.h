@@ -60,7 +60,7 @@ struct inputgen_sender {
     struct inputgen_schedule schedule; /* of streams by the next packet's time */
     struct inputgen_figures *classes;
     struct core_histogram lateness;
-    uint8_t *scratch;
+    uint8_t *scratch; /* of a packet to be sent, and of one that is checked */
     int epoll;
     uint64_t look;              /* looks for results so far */
     core_ns look_ns, before_ns; /* when the last one began, and the one before */

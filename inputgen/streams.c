@@ -64,17 +64,15 @@ static core_status stream_make(const struct config_workload *workload, uint32_t 
     const core_ns start_ns = ns_from(inputgen_random_uniform(random) * workload->start_spread_s * 1e9);
 
     *stream = (struct inputgen_stream){
-        .spec = {.packet_bytes = class->packet_bytes,
-                 .burst_packets = class->burst_packets,
-                 .interval_ns = ns_from(class->packet_bytes * 8e3 / rate_mbit_per_s),
-                 .latency_ns = ns_from(deadline_ms * 1e6),
-                 .cipher = class->cipher,
-                 .padding = class->padding},
+        .spec = class->spec,
         .start_ns = start_ns < duration_ns ? start_ns : duration_ns - 1, /* rounding */
         .stop_ns = duration_ns,
         .class_index = class_index,
+        .message_packets = class->message_packets,
     };
-    const core_status status = core_stream_spec_check(&stream->spec, error);
+    stream->spec.interval_ns = ns_from(class->spec.packet_bytes * 8e3 / rate_mbit_per_s);
+    stream->spec.latency_ns = ns_from(deadline_ms * 1e6);
+    const core_status status = config_workload_spec_check(&stream->spec, stream->message_packets, error);
     if (status != CORE_OK)
         return core_error_prefix(error, status, "class %s, rate %g Mbit/s, deadline %g ms", class->name,
                                  rate_mbit_per_s, deadline_ms);

@@ -1,12 +1,21 @@
 /* A list of streams: what `millrace-gen make` draws from a workload and `millrace-gen replay` plays.
  *
- * As a file it is CSV, one stream a line behind this header line, all numbers decimal integers:
+ * As a file it is CSV, one stream a line behind a line that names the columns, all numbers decimal integers:
  *
  *   stream,class,packet_bytes,interval_ns,burst_packets,latency_ns,cipher,padding,start_ns,stop_ns
  *   0,video,1400,22400000,4,41200000,aes-256-cbc,pkcs7,0,10000000000
  *
  * Streams are numbered from 0 in order. start_ns and stop_ns count from the start of the replay: packet n of
- * a stream is due at start_ns + n * interval_ns, as long as that is below stop_ns. */
+ * a stream is due at start_ns + n * interval_ns, as long as that is below stop_ns.
+ *
+ * Those ten columns every list has, in any order. These it may have beside them; without one, all streams have
+ * the value in brackets, and what is written has it only where some stream has another:
+ *
+ *   unit [stream], message_packets [1], iv [chain], first_unit [0], pattern [none], direction [encrypt],
+ *   records [none]
+ *
+ * with the words of core/stream.h. message_packets is how many packets each message has: a replay sends so many
+ * as one message, the first with FIRST and the last with LAST. */
 #ifndef MILLRACE_INPUTGEN_STREAMS_H
 #define MILLRACE_INPUTGEN_STREAMS_H
 
@@ -24,9 +33,10 @@
 #define INPUTGEN_TIME_NS_MAX    (86400 * CORE_NS_PER_S) /* of start_ns and stop_ns */
 
 struct inputgen_stream {
-    struct core_stream_spec spec; /* passes core_stream_spec_check */
+    struct core_stream_spec spec; /* passes, with message_packets, config_workload_spec_check */
     core_ns start_ns, stop_ns;    /* 0 <= start_ns < stop_ns <= INPUTGEN_TIME_NS_MAX */
     uint32_t class_index;         /* into the list's classes */
+    uint32_t message_packets;     /* of each message; 1 without messages */
 };
 
 struct inputgen_class {
@@ -55,7 +65,7 @@ CORE_CHECKED core_status inputgen_streams_make(const struct config_workload *wor
 CORE_CHECKED core_status inputgen_streams_write(const struct inputgen_streams *list, FILE *file,
                                                 struct core_error *error);
 
-/* Reads a list, strictly: error has "file:line: what, and what to do". The list must have a stream. */
+/* Reads a list, strictly: error has "file:line: column: what, and what to do". The list must have a stream. */
 CORE_CHECKED core_status inputgen_streams_read(const char *path, struct inputgen_streams **list,
                                                struct core_error *error);
 CORE_CHECKED core_status inputgen_streams_parse(const char *text, size_t bytes, const char *name,

@@ -38,10 +38,10 @@ static void defaults_are_as_documented(void **state)
     assert_int_equal(workload->class_count, 1);
     assert_string_equal(class->name, "c");
     assert_true(class->weight == 1);
-    assert_int_equal(class->packet_bytes, 100);
-    assert_int_equal(class->burst_packets, 2);
-    assert_int_equal(class->cipher, CORE_CIPHER_AES_128_CBC);
-    assert_int_equal(class->padding, CORE_PADDING_PKCS7);
+    assert_int_equal(class->spec.packet_bytes, 100);
+    assert_int_equal(class->spec.burst_packets, 2);
+    assert_int_equal(class->spec.cipher, CORE_CIPHER_AES_128_CBC);
+    assert_int_equal(class->spec.padding, CORE_PADDING_PKCS7);
     config_workload_free(workload);
     config_workload_free(NULL);
 }
@@ -62,7 +62,7 @@ static void values_take_units(void **state)
     assert_true(class->rate_mbit_per_s.minimum == 0.5);
     assert_true(class->rate_mbit_per_s.maximum == 1000);
     assert_true(class->deadline_ms.mean == 0.5);
-    assert_int_equal(class->packet_bytes, 1024);
+    assert_int_equal(class->spec.packet_bytes, 1024);
     config_workload_free(workload);
 }
 
@@ -82,11 +82,45 @@ static void every_key_arrives(void **state)
     assert_true(workload->start_spread_s == 0.5);
     assert_int_equal(workload->class_count, 2);
     assert_true(workload->classes[0].weight == 0.25);
-    assert_int_equal(workload->classes[0].burst_packets, 7);
-    assert_int_equal(workload->classes[0].cipher, CORE_CIPHER_AES_256_CBC);
-    assert_int_equal(workload->classes[0].padding, CORE_PADDING_NONE);
+    assert_int_equal(workload->classes[0].spec.burst_packets, 7);
+    assert_int_equal(workload->classes[0].spec.cipher, CORE_CIPHER_AES_256_CBC);
+    assert_int_equal(workload->classes[0].spec.padding, CORE_PADDING_NONE);
     assert_true(workload->classes[1].weight == 0);
-    assert_int_equal(workload->classes[1].cipher, CORE_CIPHER_AES_192_CBC);
+    assert_int_equal(workload->classes[1].spec.cipher, CORE_CIPHER_AES_192_CBC);
+    config_workload_free(workload);
+}
+
+static void a_class_may_have_messages(void **state)
+{
+    struct config_workload *workload = parsed(
+        "name: w\nclasses:\n"
+        "  - {name: a, rate_mbit_per_s: " CONSTANT ", deadline_ms: " CONSTANT ", packet_bytes: 1408,\n"
+        "     unit: message, message_packets: 9, iv: counter, first_unit: 9000000000000000000}\n"
+        "  - {name: b, rate_mbit_per_s: " CONSTANT ", deadline_ms: " CONSTANT ", packet_bytes: 1316,\n"
+        "     unit: message, iv: constant, padding: clear, records: ts, direction: decrypt}\n"
+        "  - {name: c, rate_mbit_per_s: " CONSTANT ", deadline_ms: " CONSTANT ", packet_bytes: 100,\n"
+        "     unit: message, iv: random, padding: clear, pattern: \"1:9\"}\n"
+        "  - {name: d, rate_mbit_per_s: " CONSTANT ", deadline_ms: " CONSTANT ", packet_bytes: 100}\n");
+    const struct config_workload_class *class = workload->classes;
+
+    (void)state;
+    assert_int_equal(class[0].spec.unit, CORE_UNIT_MESSAGE);
+    assert_int_equal(class[0].message_packets, 9);
+    assert_int_equal(class[0].spec.iv, CORE_IV_COUNTER);
+    assert_true(class[0].spec.first_unit == UINT64_C(9000000000000000000));
+    assert_int_equal(class[0].spec.direction, CORE_DIRECTION_ENCRYPT);
+    assert_int_equal(class[1].spec.iv, CORE_IV_CONSTANT);
+    assert_int_equal(class[1].spec.padding, CORE_PADDING_CLEAR);
+    assert_int_equal(class[1].spec.records, CORE_RECORDS_TS);
+    assert_int_equal(class[1].spec.direction, CORE_DIRECTION_DECRYPT);
+    assert_int_equal(class[1].message_packets, 1);
+    assert_int_equal(class[2].spec.iv, CORE_IV_RANDOM);
+    assert_int_equal(class[2].spec.crypt_blocks, 1);
+    assert_int_equal(class[2].spec.skip_blocks, 9);
+    assert_int_equal(class[3].spec.unit, CORE_UNIT_STREAM);
+    assert_int_equal(class[3].spec.iv, CORE_IV_CHAIN);
+    assert_int_equal(class[3].spec.records, CORE_RECORDS_NONE);
+    assert_int_equal(class[3].spec.crypt_blocks, 0);
     config_workload_free(workload);
 }
 
@@ -193,6 +227,23 @@ static const struct {
     {NULL, NULL, "padding: zero", "w.yaml:6: classes[0].padding: is none of: none, pkcs7"},
     {NULL, NULL, "padding: none",
      "w.yaml:7: classes[0].packet_bytes: must be a multiple of 16 without padding"},
+    {NULL, NULL, "padding: clear", "w.yaml:3: classes[0]: padding is clear, which a stream of unit message"},
+    {NULL, NULL, "unit: packet", "w.yaml:6: classes[0].unit: is none of: stream, message"},
+    {NULL, NULL, "iv: nonce", "w.yaml:6: classes[0].iv: is none of: chain, constant"},
+    {NULL, NULL, "iv: random", "w.yaml:3: classes[0]: iv is random, which a stream of unit message can"},
+    {NULL, NULL, "first_unit: 1", "w.yaml:3: classes[0]: first_unit is 1, must be 0 with iv chain"},
+    {NULL, NULL, "first_unit: -1", "w.yaml:6: classes[0].first_unit: must not be negative"},
+    {NULL, NULL, "message_packets: 2", "w.yaml:3: classes[0]: message_packets is 2, must be 1 with unit"},
+    {NULL, NULL, "unit: message\n    message_packets: 0",
+     "w.yaml:3: classes[0]: message_packets is 0, must be 1 to 1000000"},
+    {NULL, NULL, "unit: message\n    message_packets: 1000001",
+     "w.yaml:3: classes[0]: message_packets is 1000001, must be 1 to 1000000"},
+    {NULL, NULL, "pattern: 1/9", "w.yaml:6: classes[0].pattern: must be blocks that are encrypted"},
+    {NULL, NULL, "pattern: 1:9", "w.yaml:3: classes[0]: there is a pattern, which a stream of unit message"},
+    {NULL, NULL, "direction: back", "w.yaml:6: classes[0].direction: is none of: encrypt, decrypt"},
+    {NULL, NULL, "direction: decrypt", "w.yaml:3: classes[0]: padding is pkcs7, which is for encryption"},
+    {NULL, NULL, "records: rtp", "w.yaml:6: classes[0].records: is none of: none, ts"},
+    {NULL, NULL, "records: ts", "w.yaml:3: classes[0]: records are ts, which go with unit message"},
     {NULL, NULL, "deadline_ms: " CONSTANT, "w.yaml:6: classes[0].deadline_ms: is given twice"},
 };
 
@@ -249,7 +300,7 @@ static const struct {
 } shipped[] = {
     {"const", 200, 619, 621},         {"uni", 200, 619, 621},    {"norm", 200, 619, 621},
     {"norm2", 200, 339, 341},         {"exp", 200, 219, 221},    {"demo", 1000, 200, 300},
-    {"gigabit", 2000, 999.9, 1000.1}, {"mixed", 1000, 150, 190},
+    {"gigabit", 2000, 999.9, 1000.1}, {"mixed", 1000, 150, 190}, {"formats", 200, 180, 220},
 };
 
 static void every_shipped_workload_loads(void **state)
@@ -291,6 +342,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_as_documented),
         cmocka_unit_test(every_key_arrives),
+        cmocka_unit_test(a_class_may_have_messages),
         cmocka_unit_test(values_take_units),
         cmocka_unit_test(distributions_are_truncated_by_the_papers_rule),
         cmocka_unit_test(mistakes_are_named_with_file_and_line),

@@ -137,16 +137,56 @@ static void unknown_ciphers_are_told(void **state)
     }
 }
 
-static void units_and_ivs_have_names(void **state)
+/* The words of each kind are those values in this order, there and back, and no others. */
+#define EXPECT_WORDS(noun, ...)                                                                              \
+    do {                                                                                                     \
+        static const char *const words[] = {__VA_ARGS__};                                                    \
+        const int count = (int)(sizeof words / sizeof words[0]);                                             \
+        enum core_##noun parsed = (enum core_##noun)0;                                                       \
+        for (int value = 0; value < count; value++) {                                                        \
+            assert_string_equal(core_##noun##_name((enum core_##noun)value), words[value]);                  \
+            assert_int_equal(core_##noun##_parse(words[value], &parsed), CORE_OK);                           \
+            assert_int_equal(parsed, value);                                                                 \
+        }                                                                                                    \
+        assert_null(core_##noun##_name((enum core_##noun)count));                                            \
+        assert_null(core_##noun##_name((enum core_##noun) - 1));                                             \
+        assert_int_equal(core_##noun##_parse("other", &parsed), CORE_NOT_FOUND);                             \
+        assert_int_equal(core_##noun##_parse("", &parsed), CORE_NOT_FOUND);                                  \
+        assert_int_equal(parsed, count - 1);                                                                 \
+    } while (0)
+
+static void what_streams_are_made_of_has_names(void **state)
 {
-    static const char *const ivs[] = {"chain", "constant", "counter", "explicit", "random"};
     (void)state;
-    assert_string_equal(core_unit_name(CORE_UNIT_STREAM), "stream");
-    assert_string_equal(core_unit_name(CORE_UNIT_MESSAGE), "message");
-    assert_null(core_unit_name((enum core_unit)2));
-    for (int iv = 0; iv < 5; iv++)
-        assert_string_equal(core_iv_name((enum core_iv)iv), ivs[iv]);
-    assert_null(core_iv_name((enum core_iv)5));
+    EXPECT_WORDS(padding, "none", "pkcs7", "clear");
+    EXPECT_WORDS(unit, "stream", "message");
+    EXPECT_WORDS(iv, "chain", "constant", "counter", "explicit", "random");
+    EXPECT_WORDS(direction, "encrypt", "decrypt");
+    EXPECT_WORDS(records, "none", "ts");
+}
+
+static void patterns_have_texts(void **state)
+{
+    static const struct {
+        const char *text;
+        uint8_t crypt_blocks, skip_blocks;
+    } right[] = {{"none", 0, 0}, {"1:9", 1, 9}, {"15:15", 15, 15}, {"10:1", 10, 1}};
+    static const char *const wrong[] = {"",    "1",    "1:",   ":9",   "1:9:",  "0:9",
+                                        "1:0", "01:9", "1:09", "1/9",  "16:1",  "1:16",
+                                        "1:x", " 1:9", "1:9 ", "-1:9", "1:100", "None"};
+    struct core_stream_spec spec = {.crypt_blocks = 7, .skip_blocks = 7};
+    char text[CORE_PATTERN_TEXT_BYTES];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
+        assert_int_equal(core_pattern_parse(right[i].text, &spec), CORE_OK);
+        assert_int_equal(spec.crypt_blocks, right[i].crypt_blocks);
+        assert_int_equal(spec.skip_blocks, right[i].skip_blocks);
+        assert_string_equal(core_pattern_format(&spec, text), right[i].text);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        if (core_pattern_parse(wrong[i], &spec) != CORE_INVALID || spec.crypt_blocks != 10)
+            fail_msg("'%s' is taken for a pattern", wrong[i]);
 }
 
 /* What a unit of the server has of the longest packet: the IV is ahead of it, unless its sender brings it. */
@@ -307,23 +347,6 @@ static void payloads_of_transport_stream_packets(void **state)
     assert_false(core_ts_is_packet(packet));
 }
 
-static void paddings_have_names(void **state)
-{
-    (void)state;
-    enum core_padding parsed = CORE_PADDING_NONE;
-    assert_string_equal(core_padding_name(CORE_PADDING_NONE), "none");
-    assert_string_equal(core_padding_name(CORE_PADDING_PKCS7), "pkcs7");
-    assert_string_equal(core_padding_name(CORE_PADDING_CLEAR), "clear");
-    assert_null(core_padding_name((enum core_padding)3));
-    assert_null(core_padding_name((enum core_padding) - 1));
-    assert_int_equal(core_padding_parse("pkcs7", &parsed), CORE_OK);
-    assert_int_equal(parsed, CORE_PADDING_PKCS7);
-    assert_int_equal(core_padding_parse("pkcs5", &parsed), CORE_NOT_FOUND);
-    assert_int_equal(parsed, CORE_PADDING_PKCS7);
-    assert_int_equal(core_padding_parse("none", &parsed), CORE_OK);
-    assert_int_equal(parsed, CORE_PADDING_NONE);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,9 +358,9 @@ int main(void)
         cmocka_unit_test(records_and_directions_have_rules),
         cmocka_unit_test(macs_have_rules),
         cmocka_unit_test(payloads_of_transport_stream_packets),
-        cmocka_unit_test(paddings_have_names),
         cmocka_unit_test(patterns_encrypt_some_blocks),
-        cmocka_unit_test(units_and_ivs_have_names),
+        cmocka_unit_test(what_streams_are_made_of_has_names),
+        cmocka_unit_test(patterns_have_texts),
         cmocka_unit_test(packets_take_their_iv_along),
     };
     return cmocka_run_group_tests_name("core/stream", tests, NULL, NULL);

@@ -27,6 +27,22 @@
     "    deadline_ms: {distribution: constant, value: 10000}\n    packet_bytes: 1024\n    burst_packets: "   \
     "4\n"
 
+/* What only messages can have. */
+#define FORM(name, bytes, rest)                                                                              \
+    "  - {name: " name ", rate_mbit_per_s: {distribution: constant, value: 0.8}, deadline_ms: "              \
+    "{distribution: constant, value: 10000}, packet_bytes: " bytes                                           \
+    ", burst_packets: 4, unit: message, " rest "}\n"
+#define FORMS                                                                                                \
+    "name: forms\nstreams: 14\nduration_s: 1\nclasses:\n" FORM(                                              \
+        "hls", "1408", "iv: counter, first_unit: 77, message_packets: 5")                                    \
+        FORM("chain", "700", "iv: chain, message_packets: 3, padding: clear")                                \
+            FORM("cbcs", "1400", "iv: constant, message_packets: 4, padding: clear, pattern: \"1:9\"")       \
+                FORM("explicit", "1400", "iv: explicit, message_packets: 2")                                 \
+                    FORM("random", "1400", "iv: random, message_packets: 2")                                 \
+                        FORM("ts", "1316", "iv: constant, padding: clear, records: ts")                      \
+                            FORM("ts-back", "1316",                                                          \
+                                 "iv: constant, padding: clear, records: ts, direction: decrypt")
+
 static struct test_server server;
 static char text[1 << 17], socket_option[128], admin_option[128];
 
@@ -36,10 +52,13 @@ static int start(void **state)
     test_server_prepare(&server);
     test_server_write(&server, "keys", KEYS);
     test_server_write(&server, "test.yaml", WORKLOAD);
+    test_server_write(&server, "forms.yaml", FORMS);
     snprintf(socket_option, sizeof socket_option, "--server unix:%s/socket ", server.folder);
     snprintf(admin_option, sizeof admin_option, "--admin unix:%s/admin ", server.folder);
-    test_server_start(&server, "listeners: [{address: 'unix:socket'}]\nkeyring: keys\nadmin: 'unix:admin'\n",
-                      &test_profile_generous);
+    test_server_start(
+        &server,
+        "listeners: [{address: 'unix:socket'}]\nkeyring: keys\nclient_iv: true\nadmin: 'unix:admin'\n",
+        &test_profile_generous);
     return 0;
 }
 
@@ -56,7 +75,8 @@ static void expect(const char *before, const char *command, const char *options,
     char line[1536], whole[1536];
     size_t used = 0;
 
-    snprintf(whole, sizeof whole, "%s" GENERATOR "%s %s%s%s", before, command, socket_option,
+    snprintf(whole, sizeof whole, "%s" GENERATOR "%s %s%s%s", before, command,
+             strcmp(command, "make") == 0 ? "" : socket_option,
              strncmp(command, "churn", 5) == 0 ? admin_option : "", options);
     for (const char *from = whole; *from != '\0'; from++) {
         const bool folder = from[0] == 'F' && from[1] == '/';
@@ -67,6 +87,23 @@ static void expect(const char *before, const char *command, const char *options,
     const int got = test_command(line, text, sizeof text);
     if (got != status || strstr(text, words) == NULL)
         fail_msg("%s: status %d, not %d with '%s':\n%s", line, got, status, words, text);
+}
+
+/* Real messages of every kind, all bytes of which are right; by a churn as well, which ends streams within them. */
+static void messages_are_sent_and_checked(void **state)
+{
+    (void)state;
+    expect("", "replay", SHORT "F/forms.yaml", 0, "PASS");
+    assert_non_null(strstr(text, "0 wrong"));
+    assert_non_null(strstr(text, "ts-back"));
+    expect("", "replay", SHORT "--sizes uniform --bursts F/forms.yaml", 0, "PASS");
+    expect("", "replay", SHORT "--kinds hls=20,dvb-cissa=20,packets=20,decrypt=20,cbcs=20 F/test.yaml", 0,
+           "PASS");
+    expect("", "make", "F/forms.yaml --seed 3 -q -o F/forms.csv", 0, "");
+    expect("", "replay", SHORT "F/forms.csv", 0, "PASS");
+    expect("", "replay", SHORT "--kinds hls=5 F/forms.csv", 2, "--kinds is for workloads");
+    expect("", "replay", SHORT "--kinds hls=500 F/test.yaml", 2, "--kinds: 'hls=500'");
+    expect("", "churn", SHORT "--allow-missed --probe 10 F/forms.yaml", 0, "PASS");
 }
 
 static void keys_of_a_keyring_are_used_and_checked(void **state)
@@ -210,7 +247,8 @@ static void mistakes_are_told(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keys_of_a_keyring_are_used_and_checked),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(messages_are_sent_and_checked),
+                                       cmocka_unit_test(keys_of_a_keyring_are_used_and_checked),
                                        cmocka_unit_test(a_list_is_sent_as_it_is_told),
                                        cmocka_unit_test(reports_go_where_they_are_wanted),
                                        cmocka_unit_test(a_terminal_shows_progress),

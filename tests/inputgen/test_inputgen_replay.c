@@ -294,6 +294,7 @@ static void list_fill(core_ns interval_ns, core_ns latency_ns)
             .start_ns = at * CORE_NS_PER_MS,
             .stop_ns = 10 * interval_ns,
             .class_index = at > 0,
+            .message_packets = 1,
         };
 }
 

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "inputgen/kinds.h"
 #include "inputgen/shipped.h"
 #include "inputgen/streams.h"
 
@@ -212,6 +213,10 @@ static bool same_stream(const struct inputgen_stream *a, const struct inputgen_s
     return a->spec.packet_bytes == b->spec.packet_bytes && a->spec.burst_packets == b->spec.burst_packets &&
            a->spec.interval_ns == b->spec.interval_ns && a->spec.latency_ns == b->spec.latency_ns &&
            a->spec.cipher == b->spec.cipher && a->spec.padding == b->spec.padding &&
+           a->spec.unit == b->spec.unit && a->message_packets == b->message_packets &&
+           a->spec.iv == b->spec.iv && a->spec.first_unit == b->spec.first_unit &&
+           a->spec.crypt_blocks == b->spec.crypt_blocks && a->spec.skip_blocks == b->spec.skip_blocks &&
+           a->spec.direction == b->spec.direction && a->spec.records == b->spec.records &&
            a->start_ns == b->start_ns && a->stop_ns == b->stop_ns && a->class_index == b->class_index;
 }
 
@@ -267,7 +272,7 @@ static void what_can_not_be_made_is_refused_with_a_reason(void **state)
     config_workload_free(workload);
 }
 
-/* ---- files ---- */
+/* ---- written and read back ---- */
 
 static char *written(const struct inputgen_streams *list, size_t *bytes)
 {
@@ -280,9 +285,143 @@ static char *written(const struct inputgen_streams *list, size_t *bytes)
     return text;
 }
 
+static void expect_same_when_read_back(struct inputgen_streams *list)
+{
+    struct inputgen_streams *back = NULL;
+    struct core_error error = {""};
+    size_t bytes;
+    char *text = written(list, &bytes);
+
+    if (inputgen_streams_parse(text, bytes, "l.csv", &back, &error) != CORE_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(back->count, list->count);
+    for (size_t i = 0; i < list->count; i++) {
+        struct inputgen_stream *stream = &back->streams[i]; /* its classes are in order of appearance */
+        assert_string_equal(back->classes[stream->class_index].name,
+                            list->classes[list->streams[i].class_index].name);
+        stream->class_index = list->streams[i].class_index;
+        assert_true(same_stream(stream, &list->streams[i]));
+    }
+    free(text);
+    inputgen_streams_free(list);
+    inputgen_streams_free(back);
+}
+
+/* ---- kinds ---- */
+
+#define DEMO_CLASSES 5
+
+static void kinds_get_their_shares_of_every_class(void **state)
+{
+    struct config_workload *workload;
+    struct inputgen_streams *list;
+    size_t hls = 0, cissa = 0, plain = 0, whole[DEMO_CLASSES] = {0}, of_class[DEMO_CLASSES] = {0};
+
+    (void)state;
+    assert_int_equal(inputgen_workload_open("demo", &workload, NULL), CORE_OK);
+    assert_int_equal(inputgen_kinds_share(workload, "hls=20,dvb-cissa=12.5", NULL), CORE_OK);
+    assert_int_equal(inputgen_streams_make(workload, 8000, 0, 1, &list, NULL), CORE_OK);
+    assert_int_equal(list->class_count, 3 * DEMO_CLASSES);
+    for (size_t i = 0; i < list->count; i++) {
+        const struct inputgen_stream *stream = &list->streams[i];
+        const char *name = list->classes[stream->class_index].name;
+        if (stream->spec.unit == CORE_UNIT_STREAM) {
+            plain++;
+            whole[stream->class_index]++;
+        } else if (stream->spec.records == CORE_RECORDS_TS) {
+            cissa++;
+            assert_non_null(strstr(name, ".dvb-cissa"));
+            assert_int_equal(stream->spec.packet_bytes, 1316);
+            assert_int_equal(stream->message_packets, 1);
+        } else {
+            hls++;
+            assert_non_null(strstr(name, ".hls"));
+            assert_int_equal(stream->spec.iv, CORE_IV_COUNTER);
+            assert_int_equal(stream->spec.padding, CORE_PADDING_PKCS7);
+            assert_int_equal(stream->message_packets, 100);
+        }
+        assert_true(stream->spec.unit == CORE_UNIT_STREAM || stream->spec.cipher == CORE_CIPHER_AES_128_CBC);
+        for (size_t class = 0; class < DEMO_CLASSES; class ++)
+            of_class[class] +=
+                strncmp(name, list->classes[class].name, strlen(list->classes[class].name)) == 0;
+    }
+    assert_in_range(hls, 1590, 1610);
+    assert_in_range(cissa, 990, 1010);
+    assert_in_range(plain, 5390, 5410);
+    for (size_t class = 0; class < DEMO_CLASSES; class ++)
+        assert_true(fabs((double)whole[class] - 0.675 * (double)of_class[class]) < 6);
+    inputgen_streams_free(list);
+    config_workload_free(workload);
+}
+
+static void every_kind_can_be_all_streams(void **state)
+{
+    static const char *const names[] = {"hls", "dvb-cissa", "cbcs", "packets", "decrypt"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct config_workload *workload;
+        struct inputgen_streams *list;
+        char shares[32];
+        snprintf(shares, sizeof shares, "%s=100", names[i]);
+        assert_int_equal(inputgen_workload_open("demo", &workload, NULL), CORE_OK);
+        assert_int_equal(inputgen_kinds_share(workload, shares, NULL), CORE_OK);
+        assert_int_equal(inputgen_streams_make(workload, 100, 0, 1, &list, NULL), CORE_OK);
+        for (size_t at = 0; at < list->count; at++) {
+            assert_int_equal(list->streams[at].spec.unit, CORE_UNIT_MESSAGE);
+            assert_non_null(strstr(list->classes[list->streams[at].class_index].name, names[i]));
+        }
+        expect_same_when_read_back(list);
+        config_workload_free(workload);
+    }
+}
+
+static void kinds_that_are_none_are_refused(void **state)
+{
+    static const struct {
+        const char *shares, *message;
+    } cases[] = {
+        {"", "--kinds: '': give KIND=PERCENT"},
+        {"hls", "--kinds: 'hls': give KIND=PERCENT"},
+        {"hls=", "--kinds: 'hls=': give"},
+        {"hls=0", "--kinds: 'hls=0': give"},
+        {"hls=-1", "--kinds: 'hls=-1': give"},
+        {"hls=nan", "--kinds: 'hls=nan': give"},
+        {"hls=101", "--kinds: 'hls=101': give"},
+        {"hls=1x", "--kinds: 'hls=1x': give"},
+        {"hl=1", "--kinds: 'hl=1': give"},
+        {"hlsx=1", "--kinds: 'hlsx=1': give"},
+        {"hls=1,hls=2", "--kinds: 'hls=2': give"},
+        {"hls=60,cbcs=41", "--kinds: more than 100 % of the streams"},
+        {"hls=1,,cbcs=1", "--kinds: '': give KIND"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct config_workload *workload;
+        struct core_error error = {""};
+        assert_int_equal(inputgen_workload_open("demo", &workload, NULL), CORE_OK);
+        if (inputgen_kinds_share(workload, cases[i].shares, &error) != CORE_INVALID ||
+            strncmp(error.text, cases[i].message, strlen(cases[i].message)) != 0)
+            fail_msg("%s: \"%s\"", cases[i].shares, error.text);
+        config_workload_free(workload);
+    }
+    struct config_workload *workload =
+        workload_of("name: w\nclasses: [{name: tiny, packet_bytes: 9, rate_mbit_per_s: {distribution: "
+                    "constant, value: 1}, deadline_ms: {distribution: constant, value: 20}}]\n");
+    struct core_error error = {""};
+    assert_int_equal(inputgen_kinds_share(workload, "hls=50", &error), CORE_INVALID);
+    assert_string_equal(error.text, "class tiny.hls: packet_bytes is 9, must be at least 16 where a message "
+                                    "has more than one packet");
+    config_workload_free(workload);
+}
+
+/* ---- files ---- */
+
 static void the_same_seed_gives_the_same_file_and_another_seed_another(void **state)
 {
-    static const char *const names[] = {"const", "uni", "norm", "norm2", "exp", "demo", "mixed", "gigabit"};
+    static const char *const names[] = {"const", "uni",   "norm",    "norm2",  "exp",
+                                        "demo",  "mixed", "gigabit", "formats"};
 
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -323,27 +462,72 @@ static void a_seed_gives_this_list_on_every_machine(void **state)
 
 static void a_written_list_reads_back_the_same(void **state)
 {
-    struct inputgen_streams *list = drawn("demo", 300, 0, 3), *back = NULL;
-    struct core_error error = {""};
-    size_t bytes;
-    char *text = written(list, &bytes);
+    (void)state;
+    expect_same_when_read_back(drawn("demo", 300, 0, 3));
+    expect_same_when_read_back(drawn("formats", 300, 0, 3));
+    inputgen_streams_free(NULL);
+}
+
+#define MESSAGES                                                                                             \
+    "unit,message_packets,iv,first_unit,pattern,direction,records,stream,class,packet_bytes,interval_ns,"    \
+    "burst_packets,latency_ns,cipher,padding,start_ns,stop_ns\n"
+#define REST(bytes, padding) ",0,c," bytes ",1000000,2,20000000,aes-128-cbc," padding ",0,1000\n"
+
+/* By name, whatever their order; what is absent, or as without it, is not written. */
+static void columns_are_found_by_name(void **state)
+{
+    static const struct {
+        const char *text;
+        struct inputgen_stream stream;
+        const char *header;
+    } cases[] = {
+        {HEADER "0,c,1408,1000000,2,20000000,aes-128-cbc,pkcs7,0,1000\n",
+         {.spec = {.padding = CORE_PADDING_PKCS7}, .message_packets = 1},
+         HEADER},
+        {MESSAGES "stream,1,chain,0,none,encrypt,none" REST("1408", "pkcs7"),
+         {.spec = {.padding = CORE_PADDING_PKCS7}, .message_packets = 1},
+         HEADER},
+        {MESSAGES "message,100,counter,18446744073709551615,none,encrypt,none" REST("1408", "pkcs7"),
+         {.spec = {.padding = CORE_PADDING_PKCS7,
+                   .unit = CORE_UNIT_MESSAGE,
+                   .iv = CORE_IV_COUNTER,
+                   .first_unit = UINT64_MAX},
+          .message_packets = 100},
+         "stream,class,packet_bytes,interval_ns,burst_packets,latency_ns,cipher,padding,start_ns,stop_ns,"
+         "unit,message_packets,iv,first_unit\n"},
+        {MESSAGES "message,4,constant,0,1:9,decrypt,none" REST("1408", "clear"),
+         {.spec = {.padding = CORE_PADDING_CLEAR,
+                   .unit = CORE_UNIT_MESSAGE,
+                   .iv = CORE_IV_CONSTANT,
+                   .crypt_blocks = 1,
+                   .skip_blocks = 9,
+                   .direction = CORE_DIRECTION_DECRYPT},
+          .message_packets = 4},
+         "stream,class,packet_bytes,interval_ns,burst_packets,latency_ns,cipher,padding,start_ns,stop_ns,"
+         "unit,message_packets,iv,pattern,direction\n"},
+    };
 
     (void)state;
-    if (inputgen_streams_parse(text, bytes, "l.csv", &back, &error) != CORE_OK)
-        fail_msg("%s", error.text);
-    assert_int_equal(back->count, list->count);
-    assert_int_equal(back->class_count, list->class_count);
-    for (size_t i = 0; i < list->count; i++) {
-        struct inputgen_stream *stream = &back->streams[i]; /* its classes are in order of appearance */
-        assert_string_equal(back->classes[stream->class_index].name,
-                            list->classes[list->streams[i].class_index].name);
-        stream->class_index = list->streams[i].class_index;
-        assert_true(same_stream(stream, &list->streams[i]));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct inputgen_stream expected = cases[i].stream;
+        struct inputgen_streams *list = NULL;
+        struct core_error error = {""};
+        size_t bytes;
+        if (inputgen_streams_parse(cases[i].text, strlen(cases[i].text), "l.csv", &list, &error) != CORE_OK)
+            fail_msg("case %zu: %s", i, error.text);
+        expected.spec.packet_bytes = 1408;
+        expected.spec.burst_packets = 2;
+        expected.spec.interval_ns = CORE_NS_PER_MS;
+        expected.spec.latency_ns = 20 * CORE_NS_PER_MS;
+        expected.spec.cipher = CORE_CIPHER_AES_128_CBC;
+        expected.stop_ns = 1000;
+        if (!same_stream(&list->streams[0], &expected))
+            fail_msg("case %zu is read as something else", i);
+        char *text = written(list, &bytes);
+        assert_memory_equal(text, cases[i].header, strlen(cases[i].header));
+        free(text);
+        inputgen_streams_free(list);
     }
-    free(text);
-    inputgen_streams_free(list);
-    inputgen_streams_free(back);
-    inputgen_streams_free(NULL);
 }
 
 #define ROW0 "0,c,1400,1000000,2,20000000,aes-128-cbc,pkcs7,0,1000\n"
@@ -351,7 +535,7 @@ static void a_written_list_reads_back_the_same(void **state)
 static const struct {
     const char *text, *message;
 } mistakes[] = {
-    {"", "l.csv:1: is no stream list; the first line must be stream,class"},
+    {"", "l.csv:1: is no stream list: there is no column named stream"},
     {"stream,class\n", "l.csv:1: is no stream list"},
     {ROW0, "l.csv:1: is no stream list"},
     {HEADER, "l.csv:1: no streams follow"},
@@ -376,7 +560,9 @@ static const struct {
      "l.csv:2: packet_bytes: 0 is out of range"},
     {HEADER "0,c,1048577,1000000,2,20000000,aes-128-cbc,pkcs7,0,1000\n", "l.csv:2: packet_bytes: 1048577 is"},
     {HEADER "0,c,9999999999999999999,1,2,20000000,aes-128-cbc,pkcs7,0,1\n",
-     "l.csv:2: packet_bytes: is not a"},
+     "l.csv:2: packet_bytes: 9999999999999999999 is out of range"},
+    {HEADER "0,c,99999999999999999999,1,2,20000000,aes-128-cbc,pkcs7,0,1\n",
+     "l.csv:2: packet_bytes: 99999999999999999999 is out of range"},
     {HEADER "0,c,1400,999,2,20000000,aes-128-cbc,pkcs7,0,1000\n",
      "l.csv:2: interval_ns: 999 is out of range"},
     {HEADER "0,c,1400,3600000000001,2,20000000,aes-128-cbc,pkcs7,0,1000\n", "l.csv:2: interval_ns: 36000000"},
@@ -385,13 +571,36 @@ static const struct {
     {HEADER "0,c,1400,1000000,2,9999,aes-128-cbc,pkcs7,0,1000\n",
      "l.csv:2: latency_ns: 9999 is out of range"},
     {HEADER "0,c,1400,1000000,2,20000000,aes,pkcs7,0,1000\n", "l.csv:2: cipher: must be aes-128-cbc"},
-    {HEADER "0,c,1400,1000000,2,20000000,aes-128-cbc,zero,0,1000\n", "l.csv:2: padding: must be none or"},
+    {HEADER "0,c,1400,1000000,2,20000000,aes-128-cbc,zero,0,1000\n", "l.csv:2: padding: must be none, pkcs7"},
     {HEADER "0,c,1400,1000000,2,20000000,aes-128-cbc,none,0,1000\n", "l.csv:2: "},
     {HEADER "0,c,1400,1000000,2,20000000,aes-128-cbc,pkcs7,-1,1000\n", "l.csv:2: start_ns: is not a plain"},
     {HEADER "0,c,1400,1000000,2,20000000,aes-128-cbc,pkcs7,0,0\n", "l.csv:2: stop_ns: 0 is out of range"},
     {HEADER "0,c,1400,1000000,2,20000000,aes-128-cbc,pkcs7,5,5\n",
      "l.csv:2: stop_ns: must be above start_ns"},
     {HEADER "0,c,1400,1000000,2,20000000,aes-128-cbc,pkcs7,0,86400000000001\n", "l.csv:2: stop_ns: 8640000"},
+    {"colour," HEADER "red," ROW0,
+     "l.csv:1: is no stream list, or of a later version: there is no column 'colour'"},
+    {"unit," HEADER ROW0, "l.csv:2: must have 11 fields"},
+    {"class," HEADER "c," ROW0, "l.csv:1: class: is there twice"},
+    {"unit,unit," HEADER, "l.csv:1: unit: is there twice"},
+    {"a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a\n", "l.csv:1: is no stream list"},
+    {"unit," HEADER "packet," ROW0, "l.csv:2: unit: must be stream or message"},
+    {"iv," HEADER "nonce," ROW0, "l.csv:2: iv: must be chain, constant, counter, explicit or random"},
+    {"iv," HEADER "counter," ROW0, "l.csv:2: iv is counter, which a stream of unit message can have alone"},
+    {"direction," HEADER "both," ROW0, "l.csv:2: direction: must be encrypt or decrypt"},
+    {"direction," HEADER "decrypt," ROW0, "l.csv:2: padding is pkcs7, which is for encryption only"},
+    {"records," HEADER "rtp," ROW0, "l.csv:2: records: must be none or ts"},
+    {"records," HEADER "ts," ROW0, "l.csv:2: records are ts, which go with unit message"},
+    {"pattern," HEADER "1-9," ROW0, "l.csv:2: pattern: must be none, or blocks"},
+    {"pattern," HEADER "1:16," ROW0, "l.csv:2: pattern: must be none, or blocks"},
+    {"pattern," HEADER "1:9," ROW0, "l.csv:2: there is a pattern, which"},
+    {"first_unit," HEADER "18446744073709551616," ROW0, "l.csv:2: first_unit: 18446744073709551616 is out"},
+    {"first_unit," HEADER "7," ROW0, "l.csv:2: first_unit is 7, must be 0 with iv chain"},
+    {"message_packets," HEADER "0," ROW0, "l.csv:2: message_packets: 0 is out of range"},
+    {"message_packets," HEADER "2," ROW0, "l.csv:2: message_packets is 2, must be 1 with unit stream"},
+    {"message_packets,iv,unit," HEADER
+     "2,explicit,message,0,c,31,1000000,2,20000000,aes-128-cbc,pkcs7,0,1000\n",
+     "l.csv:2: packet_bytes is 31, must be at least 32"},
 };
 
 static void mistakes_are_named_with_file_and_line(void **state)
@@ -413,14 +622,14 @@ static void mistakes_are_named_with_file_and_line(void **state)
 static void odd_bytes_and_long_lines_are_refused(void **state)
 {
     static const char nul[] = HEADER "0,c\0,1400,1000000,2,20000000,aes-128-cbc,pkcs7,0,1000\n";
-    char text[1024] = HEADER;
+    char text[2048] = HEADER;
     struct inputgen_streams *list = NULL;
     struct core_error error;
 
     (void)state;
     assert_int_equal(inputgen_streams_parse(nul, sizeof nul - 1, "l.csv", &list, &error), CORE_INVALID);
     assert_non_null(strstr(error.text, "l.csv:2: has a character"));
-    memset(text + strlen(HEADER), '0', 600);
+    memset(text + strlen(HEADER), '0', 1200);
     assert_int_equal(inputgen_streams_parse(text, strlen(text), "l.csv", &list, &error), CORE_INVALID);
     assert_non_null(strstr(error.text, "l.csv:2: the line is too long"));
     assert_int_equal(inputgen_streams_read("/nonexistent/l.csv", &list, &error), CORE_SYSTEM);
@@ -511,6 +720,8 @@ static void the_command_refuses_misuse(void **state)
         {"make demo --seed -1", 2},
         {"make demo --seed 18446744073709551616", 2},
         {"make demo exp --seed 1", 2},
+        {"make demo --seed 1 --kinds hls=200", 1},
+        {"make demo --seed 1 --kinds hls=20,cbcs=10 -o /dev/null", 0},
         {"make demo --seed 1 --streams 0", 2},
         {"make demo --seed 1 --streams 1000001", 2},
         {"make demo --seed 1 --duration 0", 2},
@@ -544,9 +755,13 @@ int main(void)
         cmocka_unit_test(a_shorter_list_is_the_beginning_of_a_longer_one),
         cmocka_unit_test(starts_are_spread_and_stops_are_the_duration),
         cmocka_unit_test(what_can_not_be_made_is_refused_with_a_reason),
+        cmocka_unit_test(kinds_get_their_shares_of_every_class),
+        cmocka_unit_test(every_kind_can_be_all_streams),
+        cmocka_unit_test(kinds_that_are_none_are_refused),
         cmocka_unit_test(the_same_seed_gives_the_same_file_and_another_seed_another),
         cmocka_unit_test(a_seed_gives_this_list_on_every_machine),
         cmocka_unit_test(a_written_list_reads_back_the_same),
+        cmocka_unit_test(columns_are_found_by_name),
         cmocka_unit_test(mistakes_are_named_with_file_and_line),
         cmocka_unit_test(odd_bytes_and_long_lines_are_refused),
         cmocka_unit_test(a_full_disk_is_reported),
