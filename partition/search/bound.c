@@ -67,15 +67,17 @@ static double least_gpu_load(const struct bound *bound, const double *gpu)
         low = high;
         high = touch(bound, gpu, high.rate * 2);
     }
+    double most = fmax(low.load, high.load);
     for (int i = 0; i < TANGENTS && low.slope > 0 && high.slope < 0; i++) {
         double rate =
             (low.load - low.slope * low.rate - high.load + high.slope * high.rate) / (high.slope - low.slope);
-        struct tangent middle = touch(bound, gpu, rate);
-        if (middle.load <= fmax(low.load, high.load) + SLACK)
+        if (low.load + low.slope * (rate - low.rate) <= most + SLACK) /* where they meet: no more than that */
             break;
+        struct tangent middle = touch(bound, gpu, rate);
+        most = fmax(most, middle.load);
         *(middle.slope > 0 ? &low : &high) = middle;
     }
-    return fmax(low.load, high.load);
+    return most;
 }
 
 /* By the rule that asks more. */
