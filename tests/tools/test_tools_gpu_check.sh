@@ -43,8 +43,7 @@ if [[ $kind == emulated ]]; then
     has calibrate "not reached"
     "${all[@]}" --seconds 5000 >"$TMPDIR/said" 2>&1 &
     process=$!
-    for ((tries = 0; tries < 1200; tries++)); do
-        [[ ! -e $out/steps/calibrate.command ]] || break
+    while [[ ! -e $out/steps/calibrate.command ]] && kill -0 "$process" 2>/dev/null; do # however busy the machine is
         sleep 0.05
     done
     kill -TERM "$process"
