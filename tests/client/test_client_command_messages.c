@@ -330,8 +330,9 @@ static void messages_begin_and_end(void **state)
             struct fake_server fake;
             fake_server_start(&fake, keep_flags, flags);
             write_file("in", input, cases[i].bytes);
-            snprintf(options, sizeof options, "encrypt %s " FAR "-s %s -p 16 --rate 10M -o F/out %s", cases[i].options,
-                     fake.address, piped ? "< F/pipe & cat F/in > F/pipe; wait $!" : "F/in");
+            snprintf(options, sizeof options, "encrypt %s " FAR "-s %s -p 16 --rate 10M -o F/out %s",
+                     cases[i].options, fake.address,
+                     piped ? "< F/pipe & cat F/in > F/pipe; wait $!" : "F/in");
             expect(options, 0, "packets");
             fake_server_join(&fake);
             if (strcmp(flags, cases[i].flags) != 0)
