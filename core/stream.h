@@ -137,7 +137,7 @@ CORE_CHECKED core_status core_records_parse(const char *name, enum core_records 
 
 /* The pattern as "1:9": blocks that are encrypted, and that pass; "none" without one. What is returned may be in
  * text. And back into the spec: CORE_INVALID unless it is "none" or two numbers of 1 to CORE_PATTERN_BLOCKS_MAX. */
-#define CORE_PATTERN_TEXT_BYTES 8
+enum { CORE_PATTERN_TEXT_BYTES = 8 };
 const char *core_pattern_format(const struct core_stream_spec *spec, char text[CORE_PATTERN_TEXT_BYTES]);
 CORE_CHECKED core_status core_pattern_parse(const char *text, struct core_stream_spec *spec);
 
