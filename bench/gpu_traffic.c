@@ -1,6 +1,7 @@
 #include "bench/gpu_traffic.h"
 
 #include "core/realtime.h"
+#include "core/time.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -8,8 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BYTES       ((size_t)32 << 20) /* of a thread, twice: more than its share of any cache */
-#define THREADS_MAX 64
+#define BYTES       ((size_t)32 << 20)  /* of a thread, twice: more than its share of any cache */
+#define STEP_BYTES  ((size_t)256 << 10) /* copied at once */
+#define THREADS_MAX 256
+
+/* What an I/O thread copies at most: the bytes of its packets three times, into the server, into a batch and
+ * out of the server. It moves 1.2 GB/s of packets (0.85 ns a byte; H200 machine, 2026-11-26). */
+#define BYTES_PER_S ((core_ns)4000000000)
+#define STEP_NS     ((core_ns)STEP_BYTES * CORE_NS_PER_S / BYTES_PER_S)
 
 struct writer {
     struct bench_gpu_traffic *traffic;
@@ -26,9 +33,17 @@ struct bench_gpu_traffic {
 static void *writer_run(void *argument)
 {
     const struct writer *writer = argument;
+    core_ns next_ns = core_time_now_ns();
+    size_t at = 0;
     /* relaxed: nothing else is handed over by it */
-    while (!atomic_load_explicit(&writer->traffic->stop, memory_order_relaxed))
-        memcpy(writer->to, writer->from, BYTES);
+    while (!atomic_load_explicit(&writer->traffic->stop, memory_order_relaxed)) {
+        const core_ns now_ns = core_time_now_ns();
+        if (now_ns < next_ns)
+            continue; /* as busy as an I/O thread; a step that is late is not made up for */
+        next_ns = core_time_max(next_ns + STEP_NS, now_ns);
+        memcpy(writer->to + at, writer->from + at, STEP_BYTES);
+        at = (at + STEP_BYTES) % BYTES;
+    }
     return NULL;
 }
 

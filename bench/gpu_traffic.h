@@ -1,5 +1,5 @@
-/* Threads that read and write memory as fast as they can, as a server's I/O threads do at full load: what a
- * GPU's copies take beside them is measured. One thread owns it. */
+/* Threads that read and write memory as a server's I/O threads do at full load: what a GPU's copies take beside
+ * them is measured. One thread owns it. */
 #ifndef MILLRACE_BENCH_GPU_TRAFFIC_H
 #define MILLRACE_BENCH_GPU_TRAFFIC_H
 

@@ -298,20 +298,6 @@ GPU_FUNCTION struct gpu_columns gpu_columns_of_neighbours(struct gpu_columns col
     return neighbours;
 }
 
-/* ShiftRows takes byte b of a column from the column b further on. In two exchanges instead of three, as a
- * barrel shifter does it: what is to go three columns, byte 3, goes one and then two. After this byte 0 is in
- * the column itself, byte 1 in `next`, bytes 2 and 3 in `opposite`. */
-GPU_FUNCTION void gpu_columns_exchange(struct gpu_columns columns, struct gpu_columns *next,
-                                       struct gpu_columns *opposite)
-{
-    struct gpu_columns upper;
-    *next = gpu_columns_of_neighbours(columns, 1);
-    GPU_UNROLL
-    for (int i = 0; i < GPU_COLUMNS_HELD; i++)
-        upper.held[i] = (columns.held[i] & 0x00ffffff) | (next->held[i] & 0xff000000);
-    *opposite = gpu_columns_of_neighbours(upper, 2);
-}
-
 GPU_FUNCTION void gpu_columns_key_load(struct gpu_columns_key *key, const struct gpu_key *slot)
 {
     key->rounds = slot->rounds;
@@ -321,27 +307,30 @@ GPU_FUNCTION void gpu_columns_key_load(struct gpu_columns_key *key, const struct
     key->last = gpu_columns_load(slot->round_words + 4 * key->rounds);
 }
 
+/* ShiftRows takes byte b of a column from the column b further on: in three exchanges that wait for nothing.
+ * Two would do, byte 3 going one column and then two, but the second would wait for the first. */
 GPU_FUNCTION void gpu_columns_round(struct gpu_aes_view view, struct gpu_columns *columns,
                                     struct gpu_columns key)
 {
-    struct gpu_columns next, opposite;
-    gpu_columns_exchange(*columns, &next, &opposite);
+    const struct gpu_columns first = gpu_columns_of_neighbours(*columns, 1);
+    const struct gpu_columns second = gpu_columns_of_neighbours(*columns, 2);
+    const struct gpu_columns third = gpu_columns_of_neighbours(*columns, 3);
     GPU_UNROLL
     for (int i = 0; i < GPU_COLUMNS_HELD; i++)
-        columns->held[i] =
-            gpu_aes_mix(view, columns->held[i], next.held[i], opposite.held[i], opposite.held[i]);
+        columns->held[i] = gpu_aes_mix(view, columns->held[i], first.held[i], second.held[i], third.held[i]);
     gpu_columns_add(columns, key);
 }
 
 GPU_FUNCTION void gpu_columns_round_last(struct gpu_aes_view view, struct gpu_columns *columns,
                                          struct gpu_columns key)
 {
-    struct gpu_columns next, opposite;
-    gpu_columns_exchange(*columns, &next, &opposite);
+    const struct gpu_columns first = gpu_columns_of_neighbours(*columns, 1);
+    const struct gpu_columns second = gpu_columns_of_neighbours(*columns, 2);
+    const struct gpu_columns third = gpu_columns_of_neighbours(*columns, 3);
     GPU_UNROLL
     for (int i = 0; i < GPU_COLUMNS_HELD; i++)
         columns->held[i] =
-            gpu_aes_substitute(view, columns->held[i], next.held[i], opposite.held[i], opposite.held[i]);
+            gpu_aes_substitute(view, columns->held[i], first.held[i], second.held[i], third.held[i]);
     gpu_columns_add(columns, key);
 }
 

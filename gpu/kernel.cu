@@ -28,8 +28,8 @@ static __global__ void __launch_bounds__(GPU_KERNEL_BLOCK_THREADS_MAX)
         gpu_thread_whole(&batch, view, index);
 }
 
-/* 6 blocks an SM: as many as shared memory has room for, if registers are not spent on the table. */
-static __global__ void __launch_bounds__(GPU_KERNEL_BLOCK_THREADS_MAX, 6)
+/* 5 blocks an SM: with the sixth, for which shared memory has room, registers go to memory and back. */
+static __global__ void __launch_bounds__(GPU_KERNEL_BLOCK_THREADS_MAX, 5)
     kernel_quad(const __grid_constant__ struct gpu_batch batch, uint32_t sms)
 {
     __shared__ uint4 table[GPU_AES_TABLE_VECTORS];

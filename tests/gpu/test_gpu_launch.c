@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SKIPPED 77
 
@@ -17,12 +18,15 @@
 #include "tests/support/gpu_batch.h"
 #include "tests/support/require.h"
 
-#define CUDA(call) TEST_REQUIRE((call) == cudaSuccess)
-#define STREAMS    1000
+#define CUDA(call)   TEST_REQUIRE((call) == cudaSuccess)
+#define STREAMS      1000
+#define BLOCKS_SHORT 20
 #ifndef BLOCKS_MAX
 #define BLOCKS_MAX 2000 /* of a job */
 #define SET_UP()   0
 #endif
+
+static uint32_t blocks_max = BLOCKS_MAX;
 
 static void *to_device(const void *from, size_t bytes)
 {
@@ -64,7 +68,7 @@ static void test_random_batches(void **state)
         struct gpu_key *keys = to_device(test->keys, STREAMS * sizeof *keys);
         struct gpu_chain *chains = to_device(test->batch.chains, STREAMS * sizeof *chains);
         for (int round = 0; round < 20; round++) {
-            test_gpu_batch_draw(test, (uint32_t)test_random_log(&test->random, 1, STREAMS), BLOCKS_MAX);
+            test_gpu_batch_draw(test, (uint32_t)test_random_log(&test->random, 1, STREAMS), blocks_max);
             run((enum gpu_kernel_form)form, test, keys, chains, test_random_in(&test->random, 1, 3));
             test_gpu_batch_require(test);
         }
@@ -124,7 +128,8 @@ static int devices(void)
     return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
-int main(void)
+/* --short: jobs of few blocks, for tools that make a kernel hundreds of times slower. Else they are long. */
+int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_batches),
@@ -132,6 +137,8 @@ int main(void)
         cmocka_unit_test(test_no_jobs),
         cmocka_unit_test(test_figures),
     };
+    if (count > 1 && strcmp(arguments[1], "--short") == 0)
+        blocks_max = BLOCKS_SHORT;
     if (SET_UP() != 0 || devices() == 0) {
         print_message("no CUDA device here\n");
         return SKIPPED;
