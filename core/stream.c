@@ -135,6 +135,16 @@ static core_status mac_check(const struct core_stream_spec *spec, struct core_er
     return CORE_OK;
 }
 
+static core_status at_once_check(const struct core_stream_spec *spec, struct core_error *error)
+{
+    const char *what = spec->mac != CORE_MAC_NONE ? "a mac" : spec->crypt_blocks > 0 ? "a pattern" : NULL;
+    if (what == NULL || spec->packet_bytes <= CORE_AT_ONCE_BYTES_MAX)
+        return CORE_OK;
+    return core_error_set(error, CORE_INVALID,
+                          "packet_bytes is %" PRIu32 ", must be at most %" PRIu32 " with %s",
+                          spec->packet_bytes, CORE_AT_ONCE_BYTES_MAX, what);
+}
+
 core_status core_stream_spec_check(const struct core_stream_spec *spec, struct core_error *error)
 {
     const struct {
@@ -164,7 +174,7 @@ core_status core_stream_spec_check(const struct core_stream_spec *spec, struct c
                               "packet_bytes is %" PRIu32 ", must be a multiple of %d with padding none",
                               spec->packet_bytes, CORE_BLOCK_BYTES);
     core_status (*const checks[])(const struct core_stream_spec *, struct core_error *) = {
-        unit_check, pattern_check, records_check, direction_check, mac_check};
+        unit_check, pattern_check, records_check, direction_check, mac_check, at_once_check};
     core_status status = CORE_OK;
     for (size_t i = 0; status == CORE_OK && i < sizeof checks / sizeof checks[0]; i++)
         status = checks[i](spec, error);

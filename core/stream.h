@@ -52,10 +52,15 @@ enum core_mac { CORE_MAC_NONE = 0, CORE_MAC_HMAC_SHA_256_128 = 1 };
  * int64_t: packet_bytes * burst <= 2^36, and times are at most one hour. */
 #define CORE_PACKET_BYTES_MAX (UINT32_C(1) << 20)
 #define CORE_BURST_MAX        (UINT32_C(1) << 16)
-#define CORE_INTERVAL_NS_MIN  CORE_NS_PER_US
-#define CORE_INTERVAL_NS_MAX  (3600 * CORE_NS_PER_S)
-#define CORE_LATENCY_NS_MIN   (10 * CORE_NS_PER_US)
-#define CORE_LATENCY_NS_MAX   (3600 * CORE_NS_PER_S)
+
+/* Of packet_bytes with a pattern or a MAC, for which an I/O thread goes over a packet in one go while its other
+ * streams wait: 45 us at 0.68 ns a byte of a MAC. */
+#define CORE_AT_ONCE_BYTES_MAX (UINT32_C(1) << 16)
+
+#define CORE_INTERVAL_NS_MIN CORE_NS_PER_US
+#define CORE_INTERVAL_NS_MAX (3600 * CORE_NS_PER_S)
+#define CORE_LATENCY_NS_MIN  (10 * CORE_NS_PER_US)
+#define CORE_LATENCY_NS_MAX  (3600 * CORE_NS_PER_S)
 
 struct core_stream_spec {
     uint32_t packet_bytes;  /* 1 .. CORE_PACKET_BYTES_MAX, before padding */

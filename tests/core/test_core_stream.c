@@ -319,6 +319,14 @@ static void macs_have_rules(void **state)
     assert_int_equal(core_stream_spec_check(&spec, NULL), CORE_OK);
     spec.packet_bytes = 16;
     check_refused(&spec, "packet_bytes is 16, must be more than the 16 of a mac");
+    spec = sound, spec.packet_bytes = 65536;
+    assert_int_equal(core_stream_spec_check(&spec, NULL), CORE_OK);
+    spec.packet_bytes = 65552;
+    check_refused(&spec, "packet_bytes is 65552, must be at most 65536 with a mac");
+    spec.mac = CORE_MAC_NONE, spec.first_unit = 0;
+    assert_int_equal(core_stream_spec_check(&spec, NULL), CORE_OK);
+    spec.crypt_blocks = 1, spec.skip_blocks = 9;
+    check_refused(&spec, "packet_bytes is 65552, must be at most 65536 with a pattern");
 }
 
 /* Every length of the adaptation field, under every mark (ISO/IEC 13818-1, 2.4.3.2). */

@@ -25,7 +25,8 @@ static inline void test_units_message(struct core_stream_spec *spec, struct test
         return;
     }
     spec->iv = (enum core_iv)test_random_in(random, CORE_IV_CHAIN, CORE_IV_RANDOM);
-    if (spec->iv != CORE_IV_CHAIN && test_random_chance(random, 10))
+    const bool is_short = spec->packet_bytes <= CORE_AT_ONCE_BYTES_MAX - 2 * CORE_BLOCK_BYTES;
+    if (spec->iv != CORE_IV_CHAIN && test_random_chance(random, 10) && is_short)
         spec->mac = CORE_MAC_HMAC_SHA_256_128;
     if (spec->iv == CORE_IV_EXPLICIT && spec->packet_bytes <= CORE_BLOCK_BYTES)
         spec->packet_bytes += CORE_BLOCK_BYTES;
@@ -33,7 +34,7 @@ static inline void test_units_message(struct core_stream_spec *spec, struct test
         spec->direction = CORE_DIRECTION_DECRYPT;
     if (spec->mac != CORE_MAC_NONE && spec->direction == CORE_DIRECTION_DECRYPT)
         spec->packet_bytes += CORE_MAC_BYTES;
-    if (spec->padding == CORE_PADDING_PKCS7 || !test_random_chance(random, 30))
+    if (spec->padding == CORE_PADDING_PKCS7 || !test_random_chance(random, 30) || !is_short)
         return;
     spec->crypt_blocks = (uint8_t)test_random_in(random, 1, CORE_PATTERN_BLOCKS_MAX);
     spec->skip_blocks = (uint8_t)test_random_in(random, 1, CORE_PATTERN_BLOCKS_MAX);
