@@ -3,6 +3,7 @@
 #include "bench/options.h"
 #include "bench/plan_report.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -10,8 +11,9 @@
 #define SIZES_MAX       16
 #define REPETITIONS_MAX 1000
 #define REPETITIONS_MIN 5
-#define PROBES          5000 /* of each kind, beside an admission state */
-#define HEADROOM        1.5  /* how much slower the streams of an admission are than a new plan could carry */
+#define PROBES          5000 /* of each kind, beside an admission state, in a second */
+#define PROBES_LEAST    50
+#define HEADROOM        1.5 /* how much slower the streams of an admission are than a new plan could carry */
 
 struct options {
     struct bench_setup setup;
@@ -26,7 +28,10 @@ static const struct argp_option option_table[] = {
      0},
     {"check", 'c', NULL, 0, "Check each plan that is accepted, beside the time that is measured", 0},
     {"limit", 'l', "TIME", 0, "Ask no method that took longer for more streams still (default 2)", 0},
-    {"seconds", 't', "TIME", 0, "Time to spend on a row of the table (default 1; 5 plans at the least)", 0},
+    {"seconds", 't', "TIME", 0,
+     "Time to spend on a row of the table, for plans; of the rest 5000 a second, at the most 5000 (default "
+     "1; 5 plans and 50 of the rest at the least)",
+     0},
     {0},
 };
 
@@ -172,7 +177,8 @@ static core_status measure_standing(const struct options *options, const struct 
     struct bench_standing_times times;
 
     tell(options, "a standing plan", of->streams);
-    const core_status status = bench_standing_measure(of, slowness, PROBES, specs, &times, error);
+    const double probes = fmin(fmax(options->seconds * PROBES, PROBES_LEAST), PROBES);
+    const core_status status = bench_standing_measure(of, slowness, (uint32_t)probes, specs, &times, error);
     tell_no_more(options);
     if (status != CORE_OK)
         return status;

@@ -22,12 +22,9 @@
 
 #include "perfmodel/flow.h"
 #include "tests/support/gpu.h"
+#include "tests/support/share.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define GPUS_DEFAULT 20
-#else
-#define GPUS_DEFAULT 60
-#endif
+#define GPUS_DEFAULT TEST_SHARE(60)
 
 #define UNIT_NS 100000 /* much more than any rounding */
 #define STREAMS 2

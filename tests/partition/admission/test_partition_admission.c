@@ -12,9 +12,10 @@
 #include "partition/admission/internal.h"
 #include "tests/support/admission.h"
 #include "tests/support/plan_sets.h"
+#include "tests/support/share.h"
 
 #define MS       CORE_NS_PER_MS
-#define MACHINES 100
+#define MACHINES TEST_SHARE(100)
 
 /* ---- histories ---- */
 
@@ -46,7 +47,8 @@ static void random_histories(void **state)
     }
     print_message("%zu on workers, %zu on GPUs, %zu refused, %zu new periods\n", on_workers, on_gpus, refused,
                   new_periods);
-    assert_true(on_workers > 1000 && on_gpus > 1000 && refused > 1000 && new_periods > 50);
+    assert_true(on_workers > TEST_SHARE(1000) && on_gpus > TEST_SHARE(1000) && refused > TEST_SHARE(1000) &&
+                new_periods > TEST_SHARE(50));
 }
 
 /* ---- offers ---- */
@@ -102,7 +104,7 @@ static void offers_are_accepted(void **state)
     assert_true(by[PERFMODEL_LIMIT_DEADLINE] > 0 && by[PERFMODEL_LIMIT_CPU_DEMAND] > 0 &&
                 by[PERFMODEL_LIMIT_GPU_COPY] > 0 && by[PERFMODEL_LIMIT_GPU_KERNEL] > 0 &&
                 by[PERFMODEL_LIMIT_GPU_LATENCY] > 0 && by[PERFMODEL_LIMIT_GPU_MEMORY] > 0);
-    assert_true(rates > 100 && latencies > 100);
+    assert_true(rates > TEST_SHARE(100) && latencies > TEST_SHARE(100));
 }
 
 /* ---- plans anew ---- */
@@ -185,7 +187,7 @@ static void random_replans(void **state)
         admission_destroy(admission);
     }
     print_message("%zu asked, %zu accepted with %zu moves\n", asked, accepted, moves);
-    assert_true(accepted > 20 && moves > 20);
+    assert_true(accepted > TEST_SHARE(20) && moves > TEST_SHARE(20));
 }
 
 /* ---- by example ---- */

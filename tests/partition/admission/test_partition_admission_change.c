@@ -13,10 +13,11 @@
 #include "tests/support/admission.h"
 #include "tests/support/brim_sets.h"
 #include "tests/support/plan_sets.h"
+#include "tests/support/share.h"
 
 #define MS               CORE_NS_PER_MS
-#define MACHINES         60
-#define CHANGED_MACHINES 90
+#define MACHINES         TEST_SHARE(60)
+#define CHANGED_MACHINES TEST_SHARE(90)
 
 /* ---- changes ---- */
 
@@ -251,8 +252,9 @@ static void random_changes(void **state)
                   "%zu elsewhere, %zu on the same unit\n",
                   tally.accepted, tally.joined, tally.new_periods, tally.moved, tally.refused,
                   tally.elsewhere, tally.same_unit);
-    assert_true(tally.accepted > 500 && tally.refused > 200 && tally.joined > 200);
-    assert_true(tally.new_periods > 0 && tally.moved > 0 && tally.elsewhere > 20);
+    assert_true(tally.accepted > TEST_SHARE(500) && tally.refused > TEST_SHARE(200) &&
+                tally.joined > TEST_SHARE(200));
+    assert_true(tally.new_periods > 0 && tally.moved > 0 && tally.elsewhere > TEST_SHARE(20));
 }
 
 /* A full worker's stream is to be faster: refused while the card is full as well, and what stands is as it
@@ -462,7 +464,7 @@ static void random_outages(void **state)
         admission_destroy(admission);
     }
     print_message("%zu told of a GPU that is out, %zu plans anew\n", told, replans);
-    assert_true(told > 100 && replans > 5);
+    assert_true(told > TEST_SHARE(100) && replans > TEST_SHARE(5));
 }
 
 int main(void)

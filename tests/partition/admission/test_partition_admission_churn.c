@@ -13,10 +13,12 @@
 #include "tests/support/admission.h"
 #include "tests/support/brim_sets.h"
 #include "tests/support/plan_sets.h"
+#include "tests/support/share.h"
 
 #define MS       CORE_NS_PER_MS
 #define PPB      INT64_C(1000000000)
-#define MACHINES 20
+#define MACHINES TEST_SHARE(20)
+#define CHURNED  40 /* few of them grow back */
 
 /* ---- growing back ---- */
 
@@ -61,7 +63,7 @@ static void capacity_after_churn(void **state)
     static struct test_plan_set set;
     struct test_random random = {.state = 41};
     size_t grown = 0, probes = 0, taken = 0, more = 0;
-    for (int n = 0; n < 2 * MACHINES; n++) {
+    for (int n = 0; n < CHURNED; n++) {
         bool before[TEST_PLAN_STREAMS];
         if (n % 2 == 0)
             test_plan_set_random(&set, &random);
@@ -183,7 +185,7 @@ static void random_reserves(void **state)
         admission_destroy(admission);
     }
     print_message("%zu told of a reserve, %zu taken by other units, %zu changed\n", told, taken, changed);
-    assert_true(told > 100 && taken > 500 && changed > 500);
+    assert_true(told > TEST_SHARE(100) && taken > TEST_SHARE(500) && changed > TEST_SHARE(500));
 }
 
 /* A share in reserve is a share less of capacity; the certificate is what it was. */

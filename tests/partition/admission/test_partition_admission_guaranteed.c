@@ -14,11 +14,12 @@
 #include "tests/support/brim_sets.h"
 #include "tests/support/check_failover.h"
 #include "tests/support/plan_sets.h"
+#include "tests/support/share.h"
 #include "tests/support/standing_plan.h"
 
 #define MS       CORE_NS_PER_MS
 #define PPB      INT64_C(1000000000)
-#define MACHINES 24
+#define MACHINES TEST_SHARE(24)
 #define PROMISES 8192
 #define SLOWER   40 /* workers that few streams fill */
 
@@ -265,9 +266,11 @@ static void random_histories(void **state)
         tally.for_backups);
     print_message("%zu changed with a backup, %zu not, %zu moved, %zu plans anew, %zu retuned\n",
                   tally.changed, tally.change_refused, tally.moved, tally.replans, tally.retuned);
-    assert_true(tally.on_workers > 500 && tally.backed_by_workers > 50 && tally.backed_by_gpus > 200);
-    assert_true(tally.for_backups > 100 && tally.changed > 50 && tally.change_refused > 10);
-    assert_true(tally.moved > 50 && tally.replans > 0 && tally.retuned > 0);
+    assert_true(tally.on_workers > TEST_SHARE(500) && tally.backed_by_workers > TEST_SHARE(50) &&
+                tally.backed_by_gpus > TEST_SHARE(200));
+    assert_true(tally.for_backups > TEST_SHARE(100) && tally.changed > TEST_SHARE(50) &&
+                tally.change_refused > TEST_SHARE(10));
+    assert_true(tally.moved > TEST_SHARE(50) && tally.replans > 0 && tally.retuned > 0);
 }
 
 /* ---- by example ---- */

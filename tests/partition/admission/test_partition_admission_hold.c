@@ -11,13 +11,10 @@
 #include "tests/support/admission.h"
 #include "tests/support/brim_sets.h"
 #include "tests/support/plan_sets.h"
+#include "tests/support/share.h"
 
-#define MS CORE_NS_PER_MS
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MACHINES 18
-#else
-#define MACHINES 36
-#endif
+#define MS       CORE_NS_PER_MS
+#define MACHINES TEST_SHARE(36)
 
 /* ---- what a unit keeps ---- */
 
@@ -250,9 +247,11 @@ static void random_holds(void **state)
                   "to nothing; %zu times a bound was looked at\n",
                   tally.moved, tally.held[0], tally.held[1], tally.halves, tally.refused, tally.settled,
                   tally.undone, tally.watched);
-    assert_true(tally.held[0] > 50 && tally.held[1] > 20 && tally.halves > 5 &&
-                tally.halves < tally.held[1] && tally.refused > 50);
-    assert_true(tally.settled > 30 && tally.undone > 30 && tally.watched > 1000);
+    assert_true(tally.held[0] > TEST_SHARE(50) && tally.held[1] > TEST_SHARE(20) &&
+                tally.halves > TEST_SHARE(5) && tally.halves < tally.held[1] &&
+                tally.refused > TEST_SHARE(50));
+    assert_true(tally.settled > TEST_SHARE(30) && tally.undone > TEST_SHARE(30) &&
+                tally.watched > TEST_SHARE(1000));
 }
 
 /* ---- one by one ---- */

@@ -13,8 +13,9 @@
 #include "tests/support/admission.h"
 #include "tests/support/plan_sets.h"
 #include "tests/support/require.h"
+#include "tests/support/share.h"
 
-#define MACHINES 160
+#define MACHINES TEST_SHARE(160)
 #define STREAMS  60  /* of each */
 #define ASKS     300 /* of an empty server */
 
@@ -218,9 +219,11 @@ static void random_states(void **state)
         "bounds, %zu times neither; %zu refused by batches alone; %zu admitted by moves\n",
         seen.states, seen.taken, seen.guaranteed, seen.on_gpus, seen.intervals, seen.latencies, seen.none,
         seen.by_batches, seen.anew);
-    assert_true(seen.states > 5000 && seen.taken > 2000 && seen.guaranteed > 300 && seen.on_gpus > 1000);
-    assert_true(seen.intervals > 300 && seen.latencies > 100 && seen.none > 10 && seen.by_batches > 50);
-    assert_true(seen.anew > 3);
+    assert_true(seen.states > TEST_SHARE(5000) && seen.taken > TEST_SHARE(2000) &&
+                seen.guaranteed > TEST_SHARE(300) && seen.on_gpus > TEST_SHARE(1000));
+    assert_true(seen.intervals > TEST_SHARE(300) && seen.latencies > TEST_SHARE(100) &&
+                seen.none > TEST_SHARE(10) && seen.by_batches > TEST_SHARE(50));
+    assert_true(seen.anew > TEST_SHARE(3));
 }
 
 /* ---- contracts that were answered in two ways ---- */

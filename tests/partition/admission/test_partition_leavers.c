@@ -15,18 +15,15 @@
 
 #include "partition/admission/unit_worker.h"
 #include "tests/support/random.h"
+#include "tests/support/share.h"
 #include "tests/support/simulator.h"
 
 #define US CORE_NS_PER_US
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define LEAVERS_DEFAULT 100
-#else
-#define LEAVERS_DEFAULT 400
-#endif
-#define STREAMS_MAX 4096
-#define STEPS       30 /* of a search */
-#define BURST_MOST  8
+#define LEAVERS_DEFAULT TEST_SHARE(400)
+#define STREAMS_MAX     4096
+#define STEPS           30 /* of a search */
+#define BURST_MOST      8
 
 /* Whose streams leave, stand and come; how many of the first two there are at the most. */
 struct scene {

@@ -18,18 +18,15 @@
 #include "perfmodel/demand.h"
 #include "perfmodel/edf.h"
 #include "tests/support/random.h"
+#include "tests/support/share.h"
 #include "tests/support/simulator.h"
 #include "tests/support/units.h"
 
 #define US CORE_NS_PER_US
 #define MS CORE_NS_PER_MS
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SETS_DEFAULT 400
-#else
-#define SETS_DEFAULT 2000
-#endif
-#define ROUNDS_MAX 16
+#define SETS_DEFAULT TEST_SHARE(2000)
+#define ROUNDS_MAX   16
 
 #define STREAMS_MAX 16384
 

@@ -13,8 +13,9 @@
 #include "partition/check/check_flow.h"
 #include "perfmodel/flow.h"
 #include "tests/support/brim_sets.h"
+#include "tests/support/share.h"
 
-#define PLANS   300
+#define PLANS   TEST_SHARE(300)
 #define LATE    10
 #define EMPTY   10
 #define FIGURES 40 /* GPUs by each rule, whose every figure is changed */
@@ -562,7 +563,7 @@ static void checker_rejects_full_worker(void **state)
 
 /* ---- the backlog rule ---- */
 
-#define CROWDS        20000
+#define CROWDS        TEST_SHARE(20000)
 #define CROWD_STREAMS 60
 
 /* Streams on a card, as the definition wants them and as perfmodel/flow.h does. */

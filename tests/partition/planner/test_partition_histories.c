@@ -13,12 +13,9 @@
 #include <stdlib.h>
 
 #include "tests/support/history.h"
+#include "tests/support/share.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HISTORIES_DEFAULT 15
-#else
-#define HISTORIES_DEFAULT 60
-#endif
+#define HISTORIES_DEFAULT TEST_SHARE(60)
 
 #define FAILURES_ENOUGH 10 /* to look at */
 

@@ -10,8 +10,9 @@
 
 #include "partition/search/bound.h"
 #include "tests/support/plan_sets.h"
+#include "tests/support/share.h"
 
-#define SETS 600
+#define SETS TEST_SHARE(600)
 #define SURE 1e-4
 
 static bool bound_accepts(const struct partition_plan_input *input)

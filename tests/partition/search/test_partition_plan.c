@@ -12,8 +12,9 @@
 #include "partition/plan.h"
 #include "perfmodel/edf_packets.h"
 #include "tests/support/plan_sets.h"
+#include "tests/support/share.h"
 
-#define SETS 1500
+#define SETS TEST_SHARE(1500)
 
 static struct partition_plan *plan_of(const char *method, const struct partition_plan_input *input)
 {
