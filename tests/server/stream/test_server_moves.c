@@ -46,7 +46,7 @@ static void start_with(int64_t cost, const char *yaml)
     random_numbers = (struct test_random){.state = 7};
     waiting = 0;
     profile = test_gpu_profile(cost);
-    test_gpu_server_start(&server, "audit: 2", text, profile);
+    test_gpu_server_start(&server, "audit: 2, hang_ms: 10000", text, profile); /* no card hangs here */
     test_client_connect(&client, test_server_unix(&server), NULL);
 }
 
