@@ -22,15 +22,16 @@ struct host {
     struct gpu_segment *segments;
     struct gpu_job *jobs;
     uint32_t packets; /* of a batch */
+    bool alone;       /* each of them is a job */
     struct bench_samples samples;
 };
 
 static core_status host_make(struct host *host)
 {
-    core_status status = gpu_grouping_create(&host->grouping, STREAMS);
+    core_status status = gpu_grouping_create(&host->grouping, STREAMS, PACKETS, PACKETS);
     host->pages = aligned_alloc(alignof(struct gpu_record_page), PAGES * sizeof *host->pages);
     host->segments = calloc(PACKETS, sizeof *host->segments);
-    host->jobs = calloc(STREAMS, sizeof *host->jobs);
+    host->jobs = calloc(PACKETS, sizeof *host->jobs);
     if (status == CORE_OK)
         status = bench_samples_init(&host->samples, BATCHES);
     return host->pages != NULL && host->segments != NULL && host->jobs != NULL ? status : CORE_NO_MEMORY;
@@ -57,6 +58,8 @@ static void *records_write(void *argument)
         page->records[i % GPU_RECORD_PAGE] =
             (struct gpu_record){.offset_bytes = (turn * WRITERS + writer) * 2048,
                                 .bytes = 1408,
+                                .begins_unit = host->alone,
+                                .alone = host->alone,
                                 .slot = turn * MIXED % EACH * WRITERS + writer};
         page->next = page + 1;
     }
@@ -82,9 +85,10 @@ static core_ns batch_ns(struct host *host)
     return core_time_now_ns() - start_ns;
 }
 
-static double packet_ns(struct host *host, uint32_t packets)
+static double packet_ns(struct host *host, uint32_t packets, bool alone)
 {
     host->packets = packets;
+    host->alone = alone;
     host->samples.count = 0;
     for (int n = 0; n < BATCHES; n++)
         bench_samples_add(&host->samples, (double)batch_ns(host) / packets);
@@ -96,7 +100,8 @@ core_status bench_gpu_host_packet_ns(core_ns *ns, struct core_error *error)
     struct host host = {0};
     const core_status status = host_make(&host);
     if (status == CORE_OK)
-        *ns = (core_ns)ceil(fmax(packet_ns(&host, STREAMS), packet_ns(&host, PACKETS)));
+        *ns = (core_ns)ceil(fmax(fmax(packet_ns(&host, STREAMS, false), packet_ns(&host, PACKETS, false)),
+                                 packet_ns(&host, PACKETS, true)));
     host_free(&host);
     return status == CORE_OK ? CORE_OK : core_error_set(error, status, "no memory to time the grouping");
 }

@@ -6,8 +6,8 @@
 #include "core/time.h"
 
 /* The time of gpu_grouping_run for a packet, rounded up, that 19 of 20 batches do not exceed: of batches with
- * one packet of each stream, or with several, whichever takes longer. Another thread has written the records,
- * as I/O threads do. Takes less than a second. CORE_NO_MEMORY. */
+ * one packet of each stream, with several, or with several that stand alone, whichever takes longest. Another
+ * thread has written the records, as I/O threads do. Takes less than a second. CORE_NO_MEMORY. */
 CORE_CHECKED core_status bench_gpu_host_packet_ns(core_ns *packet_ns, struct core_error *error);
 
 #endif

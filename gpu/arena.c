@@ -2,6 +2,7 @@
 
 #include "gpu/grouping.h"
 #include "gpu/payload.h"
+#include "gpu/reserve.h"
 
 #include <assert.h>
 #include <stdalign.h>
@@ -129,32 +130,27 @@ static core_status records_open(struct gpu_arenas *arenas, uint32_t from, uint32
     size_t more = pages_bytes(to, arenas->writer_count);
     for (uint32_t arena = 0; arena < arenas->region.shape.arenas && more > less; arena++) {
         uint8_t *at = (uint8_t *)pages_of(arenas, arena) + less;
-        if (mprotect(at, more - less, PROT_READ | PROT_WRITE) != 0 ||
-            madvise(at, more - less, MADV_POPULATE_WRITE) != 0)
+        if (gpu_reserve_open(at, more - less) != CORE_OK)
             return core_error_errno(error, "GPU arenas: no memory for the records of %u packets", to);
     }
     return CORE_OK;
 }
 
-/* Addresses again, without memory. What can not be taken back stays, and is found there. */
 static void records_shut(struct gpu_arenas *arenas, uint32_t less, uint32_t more)
 {
     size_t from = pages_bytes(less, arenas->writer_count), to = pages_bytes(more, arenas->writer_count);
     for (uint32_t arena = 0; arena < arenas->region.shape.arenas && to > from; arena++)
-        (void)mmap((uint8_t *)pages_of(arenas, arena) + from, to - from, PROT_NONE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        gpu_reserve_shut((uint8_t *)pages_of(arenas, arena) + from, to - from);
 }
 
 static core_status records_make(struct gpu_arenas *arenas, struct core_error *error)
 {
     const struct gpu_region_shape *shape = &arenas->region.shape;
     arenas->pages_bytes = shape->arenas * pages_bytes(shape->segments, arenas->writer_count);
-    void *addresses =
-        mmap(NULL, arenas->pages_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (addresses == MAP_FAILED)
+    arenas->pages = (struct gpu_record_page *)gpu_reserve_create(arenas->pages_bytes);
+    if (arenas->pages == NULL)
         return core_error_errno(error, "GPU arenas: no addresses for the records of %u packets",
                                 shape->segments);
-    arenas->pages = addresses;
     return records_open(arenas, 0, arenas->region.room.segments, error);
 }
 
@@ -170,7 +166,8 @@ static core_status allocate(struct gpu_arenas *arenas)
         return CORE_NO_MEMORY;
     for (size_t i = 0; i < part_count; i++)
         arenas->parts[i].word = CLOSED;
-    return gpu_grouping_create(&arenas->grouping, shape->slots);
+    return gpu_grouping_create(&arenas->grouping, shape->slots, shape->segments,
+                               arenas->region.room.segments);
 }
 
 core_status gpu_arenas_create(struct gpu_arenas **arenas, const struct gpu_arena_options *options,
@@ -222,9 +219,14 @@ core_status gpu_arenas_resize(struct gpu_arenas *arenas, const struct gpu_room *
 {
     uint32_t before = arenas->region.room.segments;
     core_status status = records_open(arenas, before, room->segments, error);
+    if (status == CORE_OK && room->segments > before &&
+        gpu_grouping_resize(arenas->grouping, room->segments) != CORE_OK)
+        status =
+            core_error_set(error, CORE_SYSTEM, "GPU arenas: no memory to group %u packets", room->segments);
     if (status == CORE_OK)
         status = gpu_region_resize(&arenas->region, room, error);
     records_shut(arenas, arenas->region.room.segments, before > room->segments ? before : room->segments);
+    (void)!gpu_grouping_resize(arenas->grouping, arenas->region.room.segments);
     return status;
 }
 
@@ -268,7 +270,7 @@ uint64_t gpu_arenas_bytes(const struct gpu_region_shape *shape, uint32_t writers
 {
     return gpu_region_room_bytes(shape, room) + shape->arenas * pages_bytes(room->segments, writers) +
            shape->arenas * (sizeof(struct arena) + writers * sizeof(struct part)) +
-           writers * sizeof(struct writer) + gpu_grouping_bytes(shape->slots);
+           writers * sizeof(struct writer) + gpu_grouping_bytes(shape->slots, room->segments);
 }
 
 /* ---- What any thread may ask ---- */
@@ -465,6 +467,7 @@ core_status gpu_arena_commit(struct gpu_arenas *arenas, uint32_t writer, const s
                                       .slot = packet->slot,
                                       .key = packet->key,
                                       .begins_unit = packet->unit_iv != NULL,
+                                      .alone = packet->alone,
                                       .has_iv = packet->iv != NULL};
         if (packet->iv != NULL)
             memcpy(record->iv, packet->iv, sizeof record->iv);

@@ -59,7 +59,8 @@ struct gpu_packet {
                           packet before which no packet of its stream is in any batch */
     const uint8_t *unit_iv; /* NULL: it goes on with a unit; else it begins one, whose IV this is: takes 16
                                bytes more of the arena, ahead of the payload */
-    uint64_t cookie;        /* the caller's own, comes back in the record */
+    bool alone;      /* with unit_iv: it is all of that unit, and no chaining value of the stream matters */
+    uint64_t cookie; /* the caller's own, comes back in the record */
 };
 
 /* Where a packet is. */

@@ -7,8 +7,9 @@
  * arena at which its plaintext lies in the input arena; the input is never written. A segment with
  * GPU_SEGMENT_HAS_IV begins a unit of the stream with an IV of its own: there the chain starts anew, from the 16
  * bytes of the input arena ahead of it. One with GPU_SEGMENT_OTHER_KEY is encrypted under the stream's key that
- * is not the job's. At most one job of a stream in a batch. Jobs are sorted by falling `blocks`: then
- * neighbouring threads finish together (a matter of speed alone). Jobs without blocks are allowed.
+ * is not the job's. At most one job of a stream in a batch, or any number with GPU_JOB_ALONE. Jobs are sorted by
+ * falling `blocks`: then neighbouring threads finish together (a matter of speed alone). Jobs without blocks are
+ * allowed.
  *
  * Slots. Expanded keys and chaining values stay on the device from batch to batch, in two tables; a stream
  * has one slot from its opening to its end: a chaining value, and two keys, the second of which is of use while
@@ -24,6 +25,7 @@
  *     copies of other batches may go on meanwhile, for they do not touch the slots.
  * A job with GPU_JOB_HAS_IV starts from its own `iv` instead: the first job of a stream, one that comes over
  * from a CPU, any job after the device lost its memory, and any that must be run again later than said above.
+ * One with GPU_JOB_ALONE begins with an IV of its own, and leaves the slot as it is: nothing goes on from it.
  * The host needs no copy back of the slots: the chaining value is the last block in the output arena. */
 #ifndef MILLRACE_GPU_BATCH_LAYOUT_H
 #define MILLRACE_GPU_BATCH_LAYOUT_H
@@ -50,8 +52,10 @@ struct gpu_segment {
 #define GPU_SEGMENT_FLAGS     3u
 
 #define GPU_JOB_HAS_IV 1u /* flags: start from iv, not from the chain slot */
+#define GPU_JOB_ALONE  2u /* its first segment has GPU_SEGMENT_HAS_IV, and the chain slot is not written */
+#define GPU_JOB_FLAGS  3u
 
-/* What one stream has in one batch. */
+/* What one stream has in one batch; with GPU_JOB_ALONE, a part of that. */
 struct gpu_job {
     alignas(16) uint32_t key_slot; /* with GPU_SEGMENT_OTHER_KEY: this one ^ 1 */
     uint32_t chain_slot;

@@ -12,7 +12,7 @@ static void *carve(struct gpu_card *card, size_t bytes)
 static void batch_lay_out(struct gpu_card *card, const struct gpu_region_shape *shape,
                           struct gpu_card_batch *batch)
 {
-    batch->jobs = carve(card, shape->slots * sizeof *batch->jobs);
+    batch->jobs = carve(card, shape->segments * sizeof *batch->jobs);
     batch->segments = carve(card, shape->segments * sizeof *batch->segments);
     batch->input = carve(card, shape->arena_bytes);
     batch->batch = (struct gpu_batch){

@@ -90,7 +90,7 @@ void gpu_cuda_set_room(struct gpu_device *device, const struct gpu_room *room)
         return; /* it ends there */
     struct gpu_cuda_piece *piece = &device->pieces[device->piece_count++];
     piece->room = *room;
-    gpu_region_area_bytes(&device->region->shape, room, piece->end_bytes);
+    gpu_region_area_bytes(room, piece->end_bytes);
 }
 
 core_status gpu_cuda_pin(struct gpu_device *device, struct core_error *error)

@@ -1,8 +1,11 @@
 #include "gpu/grouping.h"
 
+#include "gpu/reserve.h"
+
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define DIGIT_BITS 11u
 #define DIGITS     (1u << DIGIT_BITS)
@@ -21,53 +24,103 @@ struct group {
     uint32_t slot, blocks, segments;
     uint32_t next; /* where its next segment goes */
     uint8_t key;   /* of its first packet */
+    bool alone;    /* a packet that needs no chain */
 };
 
 struct gpu_grouping {
     uint32_t slots, run;
     struct chain *chains; /* by slot */
+    uint8_t *reserved;    /* where the rest is: addresses for jobs_most, memory for `jobs` */
+    uint32_t jobs_most, jobs;
     struct group *groups; /* in order of first appearance */
     uint32_t *order;      /* groups in order of the job table */
     uint32_t *spare;      /* the other side of each sorting pass */
 };
 
-core_status gpu_grouping_create(struct gpu_grouping **grouping, uint32_t slots)
+/* ---- memory ---- */
+
+#define AREAS 3
+static const size_t entry_bytes[AREAS] = {sizeof(struct group), sizeof(uint32_t), sizeof(uint32_t)};
+
+static size_t area_bytes(int area, uint32_t jobs)
+{
+    return (jobs * entry_bytes[area] + GPU_REGION_PAGE_BYTES - 1) / GPU_REGION_PAGE_BYTES *
+           GPU_REGION_PAGE_BYTES;
+}
+
+/* From the start: the end of the last one is that of all. */
+static size_t area_at(int area, uint32_t jobs_most)
+{
+    size_t at = 0;
+    while (area-- > 0)
+        at += area_bytes(area, jobs_most);
+    return at;
+}
+
+static void shut(struct gpu_grouping *grouping, uint32_t less, uint32_t more)
+{
+    for (int area = 0; area < AREAS; area++) {
+        const size_t from = area_bytes(area, less), to = area_bytes(area, more);
+        if (to > from)
+            gpu_reserve_shut(grouping->reserved + area_at(area, grouping->jobs_most) + from, to - from);
+    }
+}
+
+core_status gpu_grouping_resize(struct gpu_grouping *grouping, uint32_t jobs)
+{
+    core_status status = CORE_OK;
+    for (int area = 0; area < AREAS && status == CORE_OK; area++) {
+        const size_t from = area_bytes(area, grouping->jobs), to = area_bytes(area, jobs);
+        if (to > from)
+            status =
+                gpu_reserve_open(grouping->reserved + area_at(area, grouping->jobs_most) + from, to - from);
+    }
+    if (status != CORE_OK) {
+        shut(grouping, grouping->jobs, jobs);
+        return CORE_NO_MEMORY;
+    }
+    shut(grouping, jobs, grouping->jobs);
+    grouping->jobs = jobs;
+    return CORE_OK;
+}
+
+/* ---- life ---- */
+
+core_status gpu_grouping_create(struct gpu_grouping **grouping, uint32_t slots, uint32_t jobs_most,
+                                uint32_t jobs)
 {
     struct gpu_grouping *fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL)
         return CORE_NO_MEMORY;
     fresh->slots = slots;
     fresh->chains = calloc(slots, sizeof *fresh->chains);
-    fresh->groups = calloc(slots, sizeof *fresh->groups);
-    fresh->order = calloc(slots, sizeof *fresh->order);
-    fresh->spare = calloc(slots, sizeof *fresh->spare);
-    if (fresh->chains == NULL || fresh->groups == NULL || fresh->order == NULL || fresh->spare == NULL) {
+    fresh->jobs_most = jobs_most;
+    fresh->reserved = gpu_reserve_create(area_at(AREAS, jobs_most));
+    if (fresh->chains == NULL || fresh->reserved == NULL || gpu_grouping_resize(fresh, jobs) != CORE_OK) {
         gpu_grouping_destroy(fresh);
         return CORE_NO_MEMORY;
     }
-    for (uint32_t slot = 0; slot < slots; slot++) { /* touches the pages, too */
+    fresh->groups = (struct group *)fresh->reserved;
+    fresh->order = (uint32_t *)(fresh->reserved + area_at(1, jobs_most));
+    fresh->spare = (uint32_t *)(fresh->reserved + area_at(2, jobs_most));
+    for (uint32_t slot = 0; slot < slots; slot++) /* touches the pages, too */
         fresh->chains[slot].run = 0;
-        fresh->groups[slot].slot = slot;
-        fresh->order[slot] = fresh->spare[slot] = slot;
-    }
     *grouping = fresh;
     return CORE_OK;
 }
 
-uint64_t gpu_grouping_bytes(uint32_t slots)
+uint64_t gpu_grouping_bytes(uint32_t slots, uint32_t jobs)
 {
-    return sizeof(struct gpu_grouping) +
-           slots * (sizeof(struct chain) + sizeof(struct group) + 2 * sizeof(uint32_t));
+    return sizeof(struct gpu_grouping) + slots * sizeof(struct chain) + area_at(AREAS, jobs);
 }
 
 void gpu_grouping_destroy(struct gpu_grouping *grouping)
 {
     if (grouping == NULL)
         return;
+    if (grouping->reserved != NULL)
+        munmap(grouping->reserved, area_at(AREAS, grouping->jobs_most));
     free(grouping->chains);
-    free(grouping->groups);
-    free(grouping->order);
-    free(grouping->spare);
     free(grouping);
 }
 
@@ -89,22 +142,39 @@ static void next_run(struct gpu_grouping *grouping)
     grouping->run = 1;
 }
 
-/* Adds up every stream's packets. */
+/* The job that a record goes to; *fresh: it is the record's first, number *jobs, which counts on. Asked for all
+ * records again, in the same order, it has the same numbers. */
+static uint32_t job_of(struct gpu_grouping *grouping, const struct gpu_record *record, uint32_t *jobs,
+                       bool *fresh)
+{
+    struct chain *chain = &grouping->chains[record->slot];
+    if (record->alone) {
+        *fresh = true;
+        return (*jobs)++;
+    }
+    if (chain->run != grouping->run) {
+        chain->run = grouping->run;
+        chain->job = *jobs;
+    }
+    *fresh = chain->job == *jobs;
+    *jobs += *fresh;
+    return chain->job;
+}
+
+/* Adds up every job's packets. */
 static void count_groups(struct gpu_grouping *grouping, struct gpu_record_list list,
                          struct gpu_arena_batch *batch)
 {
     batch->segment_count += list.left;
     for (const struct gpu_record *record; (record = gpu_record_next(&list)) != NULL;) {
-        struct chain *chain = &grouping->chains[record->slot];
+        bool fresh;
+        struct group *group = &grouping->groups[job_of(grouping, record, &batch->job_count, &fresh)];
         uint64_t end_bytes = (uint64_t)record->offset_bytes + record->bytes;
-        if (chain->run != grouping->run) {
-            chain->run = grouping->run;
-            chain->job = batch->job_count++;
-            grouping->groups[chain->job] = (struct group){.slot = record->slot, .key = record->key};
-            if (record->has_iv)
+        if (fresh) {
+            *group = (struct group){.slot = record->slot, .key = record->key, .alone = record->alone};
+            if (record->has_iv && !record->alone)
                 gpu_grouping_restart_chain(grouping, record->slot, record->iv);
         }
-        struct group *group = &grouping->groups[chain->job];
         group->blocks += record->bytes / GPU_BLOCK_BYTES;
         group->segments++;
         batch->blocks += record->bytes / GPU_BLOCK_BYTES;
@@ -150,6 +220,10 @@ static struct gpu_job make_job(struct chain *chain, const struct group *group, u
                           .first_segment = first_segment,
                           .blocks = group->blocks,
                           .chain_from = chain->chain_from};
+    if (group->alone) {
+        job.flags = GPU_JOB_ALONE;
+        return job;
+    }
     if (chain->restart) {
         job.flags = GPU_JOB_HAS_IV;
         memcpy(job.iv, chain->iv, GPU_BLOCK_BYTES);
@@ -176,11 +250,13 @@ static uint32_t segment_flags(const struct group *group, const struct gpu_record
            (record->key != group->key ? GPU_SEGMENT_OTHER_KEY : 0);
 }
 
-static void write_segments(struct gpu_grouping *grouping, struct gpu_record_list list,
+static void write_segments(struct gpu_grouping *grouping, struct gpu_record_list list, uint32_t *jobs,
                            struct gpu_segment *segments)
 {
+    bool fresh;
+
     for (const struct gpu_record *record; (record = gpu_record_next(&list)) != NULL;) {
-        struct group *group = &grouping->groups[grouping->chains[record->slot].job];
+        struct group *group = &grouping->groups[job_of(grouping, record, jobs, &fresh)];
         uint32_t here = group->next++;
         segments[here] = (struct gpu_segment){.offset_bytes = record->offset_bytes,
                                               .length_bytes = record->bytes,
@@ -201,6 +277,6 @@ void gpu_grouping_run(struct gpu_grouping *grouping, const struct gpu_record_lis
     }
     sort_groups(grouping, batch);
     write_jobs(grouping, batch->job_count, jobs);
-    for (uint32_t i = 0; i < list_count; i++)
-        write_segments(grouping, lists[i], segments);
+    for (uint32_t i = 0, counted = 0; i < list_count; i++)
+        write_segments(grouping, lists[i], &counted, segments);
 }

@@ -2,8 +2,8 @@
  *
  * Both run the same source (kernel_thread.h) over the same layout (batch_layout.h) and leave the same bytes:
  * for every job, output at its segments' offsets = AES-CBC of the input there, chained from the job's
- * chaining value, and the last block in the chain slot's other value. Nothing else is written, so running a
- * batch again changes nothing. Slots are those of gpu_batch; see there for the order of batches.
+ * chaining value, and the last block in the chain slot's other value, if the job leaves one. Nothing else is
+ * written, so running a batch again changes nothing. Slots are those of gpu_batch; see there for the order of batches.
  *
  * A batch must be sound (gpu_batch_check) when it is run; neither form checks it again. */
 #ifndef MILLRACE_GPU_KERNEL_H
@@ -39,7 +39,8 @@ bool gpu_kernel_form_allowed(uint32_t forms, enum gpu_kernel_form form);
 
 /* Whether every job's chain of segments exists, lies inside the arenas, adds up to its blocks and ends there,
  * and every slot named exists. Addresses are the host's here; keys, chains, input and output are not read.
- * Not checked: that no two segments overlap and no two jobs share a chain slot, and the key slots' contents.
+ * Not checked: that no two segments overlap, no two jobs leave a value in one chain slot, and the key slots'
+ * contents.
  * CORE_INVALID with the job and what is wrong. Time grows with the number of segments. */
 CORE_CHECKED core_status gpu_batch_check(const struct gpu_batch *batch, struct core_error *error);
 

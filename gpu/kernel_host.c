@@ -103,6 +103,18 @@ static core_status chain_check(const struct gpu_batch *batch, uint32_t index, st
     return CORE_OK;
 }
 
+/* Of a job whose segments are sound. */
+static core_status alone_check(const struct gpu_batch *batch, uint32_t index, struct core_error *error)
+{
+    const struct gpu_job *job = batch->jobs + index;
+    if ((job->flags & GPU_JOB_ALONE) == 0 ||
+        (job->flags == GPU_JOB_ALONE && job->blocks > 0 &&
+         (batch->segments[job->first_segment].flags & GPU_SEGMENT_HAS_IV) != 0))
+        return CORE_OK;
+    return core_error_set(error, CORE_INVALID,
+                          "job %" PRIu32 ": it is alone, and does not begin with an IV of its own", index);
+}
+
 static core_status job_check(const struct gpu_batch *batch, uint32_t index, struct core_error *error)
 {
     const struct gpu_job *job = batch->jobs + index;
@@ -111,10 +123,11 @@ static core_status job_check(const struct gpu_batch *batch, uint32_t index, stru
                               "job %" PRIu32 ": key slot %" PRIu32 " of %" PRIu32 ", chain slot %" PRIu32
                               " of %" PRIu32,
                               index, job->key_slot, batch->key_slots, job->chain_slot, batch->chain_slots);
-    if (job->chain_from > 1 || (job->flags & ~GPU_JOB_HAS_IV) != 0)
+    if (job->chain_from > 1 || (job->flags & ~GPU_JOB_FLAGS) != 0)
         return core_error_set(error, CORE_INVALID, "job %" PRIu32 ": chain_from %" PRIu32 ", flags %" PRIx32,
                               index, job->chain_from, job->flags);
-    return chain_check(batch, index, error);
+    const core_status status = chain_check(batch, index, error);
+    return status == CORE_OK ? alone_check(batch, index, error) : status;
 }
 
 core_status gpu_batch_check(const struct gpu_batch *batch, struct core_error *error)

@@ -49,7 +49,7 @@ GPU_FUNCTION void gpu_cursor_step(struct gpu_cursor *cursor, const struct gpu_ba
         gpu_cursor_enter(cursor, batch, job, cursor->behind);
 }
 
-/* The place of the job's first chaining value, and of the one that it leaves. */
+/* The place of the job's first chaining value, and of the one that it leaves, where it leaves one. */
 GPU_FUNCTION const uint8_t *gpu_job_chain_from(const struct gpu_batch *batch, const struct gpu_job *job)
 {
     return (job->flags & GPU_JOB_HAS_IV) != 0 ? job->iv
@@ -59,6 +59,11 @@ GPU_FUNCTION const uint8_t *gpu_job_chain_from(const struct gpu_batch *batch, co
 GPU_FUNCTION uint8_t *gpu_job_chain_to(const struct gpu_batch *batch, const struct gpu_job *job)
 {
     return batch->chains[job->chain_slot].value[1 - job->chain_from];
+}
+
+GPU_FUNCTION bool gpu_job_leaves_chain(const struct gpu_job *job)
+{
+    return (job->flags & GPU_JOB_ALONE) == 0;
 }
 
 /* What is added to the chain for the block at the cursor; where a unit begins there, in place of the chain: the
@@ -111,7 +116,8 @@ GPU_FUNCTION void gpu_thread_whole(const struct gpu_batch *batch, struct gpu_aes
                 break;
         }
     }
-    gpu_block_store(gpu_job_chain_to(batch, job), chain);
+    if (gpu_job_leaves_chain(job))
+        gpu_block_store(gpu_job_chain_to(batch, job), chain);
 }
 
 /* Four threads per job, a column each. The lanes of a warp stay together to the end of its longest job,
@@ -156,7 +162,7 @@ GPU_FUNCTION void gpu_thread_quad(const struct gpu_batch *batch, struct gpu_aes_
             gpu_columns_store(batch->output + offset_bytes, chain);
         }
     }
-    if (index < batch->job_count)
+    if (index < batch->job_count && gpu_job_leaves_chain(job))
         gpu_columns_store(gpu_job_chain_to(batch, job), chain);
 }
 

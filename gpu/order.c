@@ -7,10 +7,10 @@ core_status gpu_order_check(const struct gpu_order *order, const struct gpu_regi
     if (order->number == 0 || order->arena >= shape->arenas)
         return core_error_set(error, CORE_INVALID, "batch %llu in arena %u: there are %u arenas", number,
                               order->arena, shape->arenas);
-    if (order->job_count > shape->slots || order->segment_count > shape->segments)
+    if (order->job_count > shape->segments || order->segment_count > shape->segments)
         return core_error_set(error, CORE_INVALID,
                               "batch %llu has %u jobs and %u segments; there is room for %u and %u", number,
-                              order->job_count, order->segment_count, shape->slots, shape->segments);
+                              order->job_count, order->segment_count, shape->segments, shape->segments);
     if (order->used_bytes > shape->arena_bytes || order->used_bytes % GPU_BLOCK_BYTES != 0)
         return core_error_set(error, CORE_INVALID,
                               "batch %llu uses %llu bytes: whole blocks up to %llu are possible", number,

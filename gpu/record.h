@@ -21,6 +21,7 @@ struct gpu_record {
     uint32_t slot;
     uint8_t key;      /* of the stream's */
     bool begins_unit; /* its IV lies ahead of it in the input */
+    bool alone;       /* and the packet is a job of its own */
     bool has_iv;
     uint8_t iv[GPU_BLOCK_BYTES];
 };

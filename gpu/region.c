@@ -12,7 +12,7 @@
 #define PART_BYTES (UINT64_C(2) << 20)
 #define HUGE_BYTES (UINT64_C(2) << 20)
 
-#define MAGIC UINT64_C(0x3252475545434c4d) /* "MLCEUGR2" */
+#define MAGIC UINT64_C(0x3352475545434c4d) /* "MLCEUGR3" */
 
 /* The region's first page. Written once by the server, read once by the child. */
 struct header {
@@ -64,7 +64,7 @@ static uint64_t jobs_at(const struct gpu_region_shape *shape)
 
 static uint64_t arena_stride(const struct gpu_region_shape *shape)
 {
-    return jobs_at(shape) + pages(shape->slots * sizeof(struct gpu_job));
+    return jobs_at(shape) + pages(shape->segments * sizeof(struct gpu_job));
 }
 
 static uint64_t arena_at(const struct gpu_region_shape *shape, uint32_t arena)
@@ -107,21 +107,18 @@ uint32_t gpu_room_parts(const struct gpu_room *room, struct gpu_room parts[GPU_R
     return halvings + 1;
 }
 
-/* Of the areas of an arena. A job of packets has a segment at least, and a slot. */
-void gpu_region_area_bytes(const struct gpu_region_shape *shape, const struct gpu_room *room,
-                           uint64_t bytes[GPU_REGION_AREAS])
+/* Of the areas of an arena. A job has a segment at least. */
+void gpu_region_area_bytes(const struct gpu_room *room, uint64_t bytes[GPU_REGION_AREAS])
 {
-    bool all = room->segments >= shape->slots || room->segments == shape->segments;
-    uint64_t jobs = all ? shape->slots : room->segments;
     bytes[0] = bytes[1] = pages(room->bytes);
     bytes[2] = pages(room->segments * sizeof(struct gpu_segment));
-    bytes[3] = pages(jobs * sizeof(struct gpu_job));
+    bytes[3] = pages(room->segments * sizeof(struct gpu_job));
 }
 
 uint64_t gpu_region_room_bytes(const struct gpu_region_shape *shape, const struct gpu_room *room)
 {
     uint64_t bytes[GPU_REGION_AREAS], sum = 0;
-    gpu_region_area_bytes(shape, room, bytes);
+    gpu_region_area_bytes(room, bytes);
     for (int area = 0; area < GPU_REGION_AREAS; area++)
         sum += bytes[area];
     return pages(sizeof(struct header)) + shape->arenas * sum;
@@ -133,8 +130,8 @@ void gpu_region_spans(const struct gpu_region *region, uint32_t arena, const str
     const uint64_t at[GPU_REGION_AREAS] = {0, pages(region->shape.arena_bytes), segments_at(&region->shape),
                                            jobs_at(&region->shape)};
     uint64_t from[GPU_REGION_AREAS], to[GPU_REGION_AREAS];
-    gpu_region_area_bytes(&region->shape, less, from);
-    gpu_region_area_bytes(&region->shape, more, to);
+    gpu_region_area_bytes(less, from);
+    gpu_region_area_bytes(more, to);
     for (int area = 0; area < GPU_REGION_AREAS; area++)
         spans[area] = (struct gpu_region_span){.at = gpu_region_input(region, arena) + at[area] + from[area],
                                                .bytes = to[area] > from[area] ? to[area] - from[area] : 0};

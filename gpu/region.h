@@ -31,8 +31,8 @@
 
 struct gpu_region_shape {
     uint32_t arenas;      /* 1 .. GPU_REGION_ARENAS_MAX: batches in rotation */
-    uint32_t slots;       /* 1 .. GPU_REGION_SLOTS_MAX: streams, and so jobs of a batch */
-    uint32_t segments;    /* 1 .. GPU_REGION_SEGMENTS_MAX: packets of a batch */
+    uint32_t slots;       /* 1 .. GPU_REGION_SLOTS_MAX: streams */
+    uint32_t segments;    /* 1 .. GPU_REGION_SEGMENTS_MAX: packets of a batch, and so jobs */
     uint32_t reserved;    /* 0 */
     uint64_t arena_bytes; /* 16 .. GPU_REGION_ARENA_BYTES_MAX: payload of a batch, padded; multiple of 16 */
 };
@@ -100,8 +100,7 @@ CORE_CHECKED core_status gpu_region_resize(struct gpu_region *region, const stru
                                            struct core_error *error);
 
 /* Bytes of each area of an arena that have memory, in pages: input, output, segments, jobs. */
-void gpu_region_area_bytes(const struct gpu_region_shape *shape, const struct gpu_room *room,
-                           uint64_t bytes[GPU_REGION_AREAS]);
+void gpu_region_area_bytes(const struct gpu_room *room, uint64_t bytes[GPU_REGION_AREAS]);
 
 /* What an arena has in `more` beyond what it has in `less`: one span of each area. */
 void gpu_region_spans(const struct gpu_region *region, uint32_t arena, const struct gpu_room *less,

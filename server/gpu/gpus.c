@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define ARENAS      10 /* batches on the way: most plans need six */
-#define TABLE_SHARE 16 /* of the memory, one in so many for segments, and for jobs */
+#define TABLE_SHARE 8  /* of the memory, one in so many for segments and jobs */
 #define PAGE_BYTES  4096
 /* Of a card's part of the memory: a page for each arena's input and output, and the tables. */
 #define ROOM_BYTES_MIN UINT64_C(131072)
@@ -285,15 +285,17 @@ struct gpu_region_shape server_gpus_shape(const struct config_profile *profile,
 {
     uint64_t bytes = room_bytes(profile, kind, cards);
     uint64_t table_bytes = bytes / TABLE_SHARE / ARENAS;
-    uint64_t segments = table_bytes / sizeof(struct gpu_segment);
-    uint64_t slots = table_bytes / sizeof(struct gpu_job);
+    uint64_t segments = table_bytes / (sizeof(struct gpu_segment) + sizeof(struct gpu_job));
+    if (segments > PAGE_BYTES / sizeof(struct gpu_segment)) /* both tables are whole pages */
+        segments -= segments % (PAGE_BYTES / sizeof(struct gpu_segment));
+    uint64_t slots = segments;
     if (segments > GPU_REGION_SEGMENTS_MAX)
         segments = GPU_REGION_SEGMENTS_MAX;
     if (slots > streams + streams / 8 + 64)
         slots = streams + streams / 8 + 64;
     if (slots > GPU_REGION_SLOTS_MAX)
         slots = GPU_REGION_SLOTS_MAX;
-    uint64_t payload_bytes = (bytes - 2 * ARENAS * table_bytes) / ARENAS / 2;
+    uint64_t payload_bytes = (bytes - PAGE_BYTES - ARENAS * table_bytes) / ARENAS / 2;
     return (struct gpu_region_shape){.arenas = ARENAS,
                                      .slots = (uint32_t)slots,
                                      .segments = (uint32_t)segments,

@@ -1,5 +1,6 @@
 /* From packets to ciphertext: what the arenas' tables make of random streams, run by the kernel on the host,
- * against OpenSSL stream by stream, over many batches, with batches that are lost on the way. */
+ * against OpenSSL stream by stream, over many batches, with batches that are lost on the way. Some streams'
+ * packets stand alone: under either of two keys, each a job. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,6 +24,8 @@
 
 struct stream {
     EVP_CIPHER_CTX *openssl;
+    const EVP_CIPHER *cipher;
+    uint8_t keys[GPU_SLOT_KEYS][32];
     uint64_t batch;
     uint8_t chain[GPU_BLOCK_BYTES]; /* OpenSSL's last block */
 };
@@ -34,6 +37,7 @@ struct bench {
     alignas(16) struct gpu_key keys[GPU_SLOT_KEYS * STREAMS];
     alignas(16) struct gpu_chain chains[STREAMS];
     uint8_t expected[PACKETS][PACKET_BYTES]; /* by cookie */
+    uint32_t alone;                          /* packets of the batch */
 };
 
 static void random_bytes(struct bench *bench, uint8_t *bytes, uint32_t count)
@@ -42,17 +46,27 @@ static void random_bytes(struct bench *bench, uint8_t *bytes, uint32_t count)
         bytes[i] = (uint8_t)test_random_next(&bench->random);
 }
 
+/* Its packets do not go on from one another. */
+static bool is_alone(uint32_t slot)
+{
+    return slot % 4 == 3;
+}
+
 static void open_stream(struct bench *bench, uint32_t slot)
 {
     const EVP_CIPHER *ciphers[] = {EVP_aes_128_cbc(), EVP_aes_192_cbc(), EVP_aes_256_cbc()};
     struct stream *stream = &bench->streams[slot];
-    uint8_t key[32];
-    random_bytes(bench, key, sizeof key);
+    random_bytes(bench, stream->keys[0], sizeof stream->keys);
     random_bytes(bench, stream->chain, sizeof stream->chain);
     stream->openssl = EVP_CIPHER_CTX_new();
-    assert_int_equal(EVP_EncryptInit_ex(stream->openssl, ciphers[slot % 3], NULL, key, stream->chain), 1);
+    stream->cipher = ciphers[slot % 3];
+    assert_int_equal(
+        EVP_EncryptInit_ex(stream->openssl, stream->cipher, NULL, stream->keys[0], stream->chain), 1);
     assert_int_equal(EVP_CIPHER_CTX_set_padding(stream->openssl, 0), 1);
-    assert_int_equal(gpu_key_expand(&bench->keys[gpu_key_slot(slot, 0)], key, 16 + 8 * (slot % 3)), CORE_OK);
+    for (uint32_t key = 0; key < GPU_SLOT_KEYS; key++)
+        assert_int_equal(
+            gpu_key_expand(&bench->keys[gpu_key_slot(slot, key)], stream->keys[key], 16 + 8 * (slot % 3)),
+            CORE_OK);
     if (slot % 2 == 0) /* with its key, as the engine does */
         memcpy(bench->chains[slot].value[0], stream->chain, sizeof stream->chain);
     else
@@ -64,7 +78,7 @@ static void append(struct bench *bench, core_ns eligible_ns, uint32_t cookie)
 {
     uint32_t slot = (uint32_t)test_random_in(&bench->random, 0, STREAMS - 1);
     struct stream *stream = &bench->streams[slot];
-    uint8_t payload[PACKET_BYTES];
+    uint8_t payload[PACKET_BYTES], iv[GPU_BLOCK_BYTES];
     struct gpu_packet packet = {.eligible_ns = eligible_ns,
                                 .after_batch = stream->batch,
                                 .payload = payload,
@@ -74,6 +88,14 @@ static void append(struct bench *bench, core_ns eligible_ns, uint32_t cookie)
     struct gpu_place place;
     int bytes;
     random_bytes(bench, payload, packet.bytes);
+    if (is_alone(slot)) {
+        random_bytes(bench, iv, sizeof iv);
+        packet.key = (uint8_t)test_random_in(&bench->random, 0, 1);
+        packet.unit_iv = iv;
+        packet.alone = true;
+        assert_int_equal(EVP_EncryptInit_ex(stream->openssl, NULL, NULL, stream->keys[packet.key], iv), 1);
+        bench->alone++;
+    }
     assert_int_equal(gpu_arena_append(bench->arenas, slot % WRITERS, &packet, &place), CORE_OK);
     stream->batch = place.batch;
     assert_int_equal(
@@ -99,6 +121,22 @@ static void encrypt(struct bench *bench, const struct gpu_arena_batch *batch)
     assert_int_equal(gpu_batch_check(&run, &error), CORE_OK);
     gpu_kernel_run_host(GPU_KERNEL_WHOLE, &run, 0, run.job_count);
     gpu_kernel_run_host(GPU_KERNEL_WHOLE, &run, 0, run.job_count); /* again, as after a fault */
+}
+
+/* A job for each stream, and one for each packet that stands alone. */
+static void check_jobs(const struct bench *bench, const struct gpu_arena_batch *batch)
+{
+    const struct gpu_job *jobs = gpu_region_jobs(gpu_arenas_region(bench->arenas), batch->arena);
+    bool seen[STREAMS] = {false};
+    uint32_t alone = 0;
+    for (uint32_t i = 0; i < batch->job_count; i++) {
+        const uint32_t slot = jobs[i].chain_slot;
+        assert_int_equal((jobs[i].flags & GPU_JOB_ALONE) != 0, is_alone(slot));
+        assert_true(is_alone(slot) || !seen[slot]);
+        seen[slot] = true;
+        alone += is_alone(slot);
+    }
+    assert_int_equal(alone, bench->alone);
 }
 
 static void check_records(const struct bench *bench, const struct gpu_arena_batch *batch)
@@ -131,10 +169,12 @@ static void one_batch(struct bench *bench, uint64_t number)
     struct gpu_arena_batch batch;
     uint32_t packets = (uint32_t)test_random_in(&bench->random, 0, PACKETS);
     assert_int_equal(gpu_arena_open(bench->arenas, (core_ns)number * 1000), CORE_OK);
+    bench->alone = 0;
     for (uint32_t i = 0; i < packets; i++)
         append(bench, (core_ns)number * 1000 - test_random_in(&bench->random, 0, 999), i);
     assert_int_equal(gpu_arena_close(bench->arenas, &batch), CORE_OK);
     assert_int_equal(batch.segment_count, packets);
+    check_jobs(bench, &batch);
     if (number % 7 == 0)
         lose(bench, number % 2 == 0);
     else {
@@ -150,7 +190,10 @@ static void one_batch(struct bench *bench, uint64_t number)
 static void streams_come_out_as_of_openssl(void **state)
 {
     static const struct gpu_arena_options options = {
-        .shape = {.arenas = 3, .slots = STREAMS, .segments = PACKETS, .arena_bytes = PACKETS * PACKET_BYTES},
+        .shape = {.arenas = 3,
+                  .slots = STREAMS,
+                  .segments = PACKETS,
+                  .arena_bytes = PACKETS * (PACKET_BYTES + GPU_BLOCK_BYTES)},
         .writers = WRITERS};
     struct bench *bench = aligned_alloc(16, (sizeof *bench + 15) / 16 * 16);
     (void)state;

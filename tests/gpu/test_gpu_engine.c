@@ -242,7 +242,7 @@ static void what_can_not_be_is_refused(void **state)
     assert_int_equal(gpu_engine_submit(engine, &bad, 1, now_ns, &error), CORE_INVALID);
     bad = good, bad.arena = 4;
     assert_int_equal(gpu_engine_submit(engine, &bad, 1, now_ns, &error), CORE_INVALID);
-    bad = good, bad.job_count = 9;
+    bad = good, bad.job_count = 65;
     assert_int_equal(gpu_engine_submit(engine, &bad, 1, now_ns, &error), CORE_INVALID);
     bad = good, bad.segment_count = 65;
     assert_int_equal(gpu_engine_submit(engine, &bad, 1, now_ns, &error), CORE_INVALID);

@@ -26,7 +26,7 @@ struct packets {
 
 static struct packets packets[WRITERS];
 static struct gpu_segment segments[WRITERS * RECORDS];
-static struct gpu_job jobs[SLOTS];
+static struct gpu_job jobs[WRITERS * RECORDS];
 
 /* What the chain of each slot should be. */
 struct chain {
@@ -51,6 +51,12 @@ static struct gpu_record_list of(struct packets *own, const struct gpu_record *r
     return in_pages(own);
 }
 
+/* Do the stream's packets stand alone? */
+static bool is_alone(uint32_t slot)
+{
+    return slot % 3 == 0;
+}
+
 /* Records of random slots, slot modulo WRITERS being the writer; offsets as a cursor would deal them out. */
 static uint64_t fill(struct test_random *random, int64_t longest_bytes)
 {
@@ -65,23 +71,28 @@ static uint64_t fill(struct test_random *random, int64_t longest_bytes)
         struct packets *own = &packets[slot % WRITERS];
         if (offset_bytes + bytes > UINT32_MAX)
             break;
-        own->record[own->count++] = (struct gpu_record){.offset_bytes = (uint32_t)offset_bytes,
-                                                        .bytes = bytes,
-                                                        .slot = slot,
-                                                        .key = test_random_chance(random, 30) ? 1 : 0,
-                                                        .begins_unit = test_random_chance(random, 20)};
+        own->record[own->count++] =
+            (struct gpu_record){.offset_bytes = (uint32_t)offset_bytes,
+                                .bytes = bytes,
+                                .slot = slot,
+                                .key = test_random_chance(random, 30) ? 1 : 0,
+                                .begins_unit = is_alone(slot) || test_random_chance(random, 20),
+                                .alone = is_alone(slot),
+                                .has_iv = is_alone(slot) && test_random_chance(random, 5)};
         offset_bytes += bytes;
     }
     return offset_bytes;
 }
 
-/* The job's chain must be exactly the slot's records, in order. */
+/* The job's chain must be exactly the slot's records, in order; or the only one that lies where it begins. */
 static void check_job(const struct gpu_job *job, const struct packets *own)
 {
     uint32_t segment = job->first_segment;
     uint64_t blocks = 0;
     for (uint32_t i = 0; i < own->count; i++) {
-        if (own->record[i].slot != job->chain_slot)
+        const uint32_t slot = own->record[i].slot;
+        if (slot != job->chain_slot ||
+            (is_alone(slot) && own->record[i].offset_bytes != segments[job->first_segment].offset_bytes))
             continue;
         assert_int_not_equal(segment, GPU_SEGMENT_NONE);
         assert_int_equal(segments[segment].offset_bytes, own->record[i].offset_bytes);
@@ -100,6 +111,10 @@ static void check_job(const struct gpu_job *job, const struct packets *own)
 static void check_chain(const struct gpu_job *job, struct chain *chain)
 {
     assert_int_equal(job->key_slot / GPU_SLOT_KEYS, job->chain_slot);
+    if (is_alone(job->chain_slot)) {
+        assert_int_equal(job->flags, GPU_JOB_ALONE);
+        return;
+    }
     assert_int_equal(job->chain_from, chain->from);
     assert_int_equal(job->flags, chain->restart ? GPU_JOB_HAS_IV : 0);
     if (chain->restart)
@@ -112,10 +127,10 @@ static void check_batch(const struct gpu_arena_batch *batch, struct chain *chain
 {
     bool seen[SLOTS] = {false};
     uint64_t blocks = 0;
-    uint32_t records_in_all = 0, slots_in_all = 0;
+    uint32_t records_in_all = 0, jobs_in_all = 0;
     for (uint32_t i = 0; i < batch->job_count; i++) {
         uint32_t slot = jobs[i].chain_slot;
-        assert_true(slot < SLOTS && !seen[slot]);
+        assert_true(slot < SLOTS && (is_alone(slot) || !seen[slot]));
         seen[slot] = true;
         check_job(&jobs[i], &packets[slot % WRITERS]);
         check_chain(&jobs[i], &chains[slot]);
@@ -125,13 +140,15 @@ static void check_batch(const struct gpu_arena_batch *batch, struct chain *chain
     for (uint32_t w = 0; w < WRITERS; w++) {
         assert_int_equal(batch->writers >> w & 1, packets[w].count > 0);
         records_in_all += packets[w].count;
-        for (uint32_t i = 0; i < packets[w].count; i++)
+        for (uint32_t i = 0; i < packets[w].count; i++) {
             assert_true(seen[packets[w].record[i].slot]);
+            jobs_in_all += is_alone(packets[w].record[i].slot);
+        }
     }
     for (uint32_t slot = 0; slot < SLOTS; slot++)
-        slots_in_all += seen[slot];
+        jobs_in_all += seen[slot] && !is_alone(slot);
     assert_int_equal(batch->writers >> WRITERS, 0);
-    assert_int_equal(batch->job_count, slots_in_all);
+    assert_int_equal(batch->job_count, jobs_in_all);
     assert_int_equal(batch->segment_count, records_in_all);
     assert_int_equal(batch->blocks, blocks);
     assert_int_equal(batch->used_bytes, used_bytes);
@@ -145,11 +162,15 @@ static void agrees_with_brute_force(void **state)
     struct gpu_grouping *grouping = NULL;
     struct chain chains[SLOTS] = {0}; /* all start from what the device has */
     (void)state;
-    assert_int_equal(gpu_grouping_create(&grouping, SLOTS), CORE_OK);
+    assert_int_equal(gpu_grouping_create(&grouping, SLOTS, WRITERS * RECORDS, 1), CORE_OK);
     for (int round = 0; round < 140; round++) {
         struct gpu_record_list lists[WRITERS];
         struct gpu_arena_batch batch = {.number = 99, .job_count = 7}; /* to be overwritten */
         uint64_t used_bytes = fill(&random, longest_bytes[round % 7]);
+        uint32_t count = 1;
+        for (uint32_t w = 0; w < WRITERS; w++)
+            count += packets[w].count;
+        assert_int_equal(gpu_grouping_resize(grouping, count), CORE_OK); /* now more, now less */
         for (uint32_t w = 0; w < WRITERS; w++)
             lists[w] = in_pages(&packets[w]);
         for (int i = 0; i < 20; i++) {
@@ -180,7 +201,7 @@ static void orders_the_tables(void **state)
     struct gpu_grouping *grouping = NULL;
     struct gpu_arena_batch batch = {0};
     (void)state;
-    assert_int_equal(gpu_grouping_create(&grouping, 10), CORE_OK);
+    assert_int_equal(gpu_grouping_create(&grouping, 10, 10, 10), CORE_OK);
     gpu_grouping_run(grouping, lists, 3, segments, jobs, &batch);
     assert_int_equal(batch.job_count, 5);
     assert_int_equal(batch.writers, 5);
@@ -206,7 +227,7 @@ static void takes_chaining_values_from_packets(void **state)
     struct gpu_grouping *grouping = NULL;
     struct gpu_arena_batch batch = {0};
     (void)state;
-    assert_int_equal(gpu_grouping_create(&grouping, 10), CORE_OK);
+    assert_int_equal(gpu_grouping_create(&grouping, 10, 10, 10), CORE_OK);
     gpu_grouping_restart_chain(grouping, 3, other);
     struct gpu_record_list list = of(&packets[0], with, 3);
     gpu_grouping_run(grouping, &list, 1, segments, jobs, &batch);
@@ -225,7 +246,7 @@ static void takes_an_empty_batch(void **state)
     struct gpu_grouping *grouping = NULL;
     struct gpu_arena_batch batch = {.job_count = 3, .segment_count = 3, .used_bytes = 3, .writers = 3};
     (void)state;
-    assert_int_equal(gpu_grouping_create(&grouping, 1), CORE_OK);
+    assert_int_equal(gpu_grouping_create(&grouping, 1, 1, 1), CORE_OK);
     gpu_grouping_run(grouping, lists, 2, segments, jobs, &batch);
     assert_int_equal(batch.job_count + batch.segment_count + batch.used_bytes + batch.writers, 0);
     gpu_grouping_destroy(grouping);

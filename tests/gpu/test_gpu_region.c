@@ -31,7 +31,7 @@ static void areas_lie_on_pages_and_apart(void **state)
         } areas[] = {{gpu_region_input(&region, arena), 5008},
                      {gpu_region_output(&region, arena), 5008},
                      {gpu_region_segments(&region, arena), 300 * sizeof(struct gpu_segment)},
-                     {gpu_region_jobs(&region, arena), 100 * sizeof(struct gpu_job)}};
+                     {gpu_region_jobs(&region, arena), 300 * sizeof(struct gpu_job)}};
         for (size_t i = 0; i < 4; i++) {
             assert_true((const uint8_t *)areas[i].at >= at + bytes);
             at = areas[i].at;
@@ -107,6 +107,8 @@ static void attaches_regions_only(void **state)
     assert_int_equal(gpu_region_attach(&region, -1, NULL, NULL), CORE_SYSTEM);
     assert_int_equal(gpu_region_create(&region, &shape, NULL, NULL), CORE_OK);
     for (size_t i = 1; i < 32; i += 4) { /* magic and shape: 4096 more or less in every word */
+        if (i / 4 == 3)
+            continue; /* slots: no area has one entry for each */
         region.base[i] ^= 0x10;
         assert_int_equal(gpu_region_attach(&broken, region.descriptor, NULL, NULL), CORE_MISMATCH);
         region.base[i] ^= 0x10;

@@ -80,11 +80,10 @@ static void check_region(const struct gpu_region *region, const struct gpu_room 
     assert_memory_equal(&region->room, room, sizeof *room);
     assert_int_equal(memory_of(region), gpu_region_room_bytes(&region->shape, room));
     for (uint32_t arena = 0; arena < region->shape.arenas; arena++) {
-        const uint64_t jobs = room->segments < region->shape.slots ? room->segments : region->shape.slots;
         memset(gpu_region_input(region, arena), 1, room->bytes);
         memset(gpu_region_output(region, arena), 1, room->bytes);
         memset(gpu_region_segments(region, arena), 1, room->segments * sizeof(struct gpu_segment));
-        memset(gpu_region_jobs(region, arena), 1, jobs * sizeof(struct gpu_job));
+        memset(gpu_region_jobs(region, arena), 1, room->segments * sizeof(struct gpu_job));
     }
     const uint64_t pages = (room->bytes + 4095) / 4096 * 4096;
     if (pages < region->shape.arena_bytes)

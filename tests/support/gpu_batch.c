@@ -90,7 +90,10 @@ static void draw_jobs(struct test_gpu_batch *test, uint32_t jobs, uint32_t block
         job->chain_from = test->streams[job->key_slot].chain_from;
         job->flags = test_random_chance(random, 25) ? GPU_JOB_HAS_IV : 0;
         fill(random, job->iv, sizeof job->iv);
-        test->streams[job->key_slot].chain_from = 1 - job->chain_from;
+        if (job->blocks > 0 && test_random_chance(random, 20))
+            job->flags = GPU_JOB_ALONE;
+        else
+            test->streams[job->key_slot].chain_from = 1 - job->chain_from;
     }
     qsort(test->jobs, jobs, sizeof test->jobs[0], longer_first);
     test->batch.jobs = test->jobs;
@@ -103,7 +106,9 @@ static const int units[UNITS] = {0, 25, 100};
 static uint32_t draw_flags(struct test_gpu_batch *test, uint32_t job)
 {
     const bool has_other = (test->jobs[job].key_slot ^ 1) < test->batch.key_slots;
-    const uint32_t flags = test_random_chance(&test->random, units[job % UNITS]) ? GPU_SEGMENT_HAS_IV : 0;
+    const bool alone = (test->jobs[job].flags & GPU_JOB_ALONE) != 0;
+    const uint32_t flags =
+        alone || test_random_chance(&test->random, units[job % UNITS]) ? GPU_SEGMENT_HAS_IV : 0;
     return flags | (has_other && test_random_chance(&test->random, 20) ? GPU_SEGMENT_OTHER_KEY : 0);
 }
 
@@ -195,7 +200,8 @@ static void expect_job(struct test_gpu_batch *test, EVP_CIPHER_CTX *context, con
         TEST_REQUIRE((uint32_t)written == segment->length_bytes);
         last = target + segment->length_bytes - GPU_BLOCK_BYTES;
     }
-    memcpy(chain->value[1 - job->chain_from], last, GPU_BLOCK_BYTES);
+    if ((job->flags & GPU_JOB_ALONE) == 0)
+        memcpy(chain->value[1 - job->chain_from], last, GPU_BLOCK_BYTES);
 }
 
 void test_gpu_batch_draw(struct test_gpu_batch *test, uint32_t jobs, uint32_t blocks_most)
