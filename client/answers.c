@@ -56,6 +56,7 @@ static core_status enter_stream(struct millrace *connection, const struct client
                            CLIENT_BREACH "stream id %" PRIu32 " in OPENED is zero or taken", id);
     stream->padded_bytes_max = request->padded_bytes_max;
     stream->has_messages = request->has_messages;
+    stream->has_whole_ones = request->has_whole_ones;
     stream->has_ivs = request->has_ivs;
     stream->unwanted = request->abandoned;
     memcpy(stream->chain, opened->iv, CORE_BLOCK_BYTES);

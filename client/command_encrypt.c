@@ -153,6 +153,7 @@ static core_status options_check(struct encrypt_options *options, struct core_er
     if (!command_encrypt_is_one_chain(options) && (options->skip > 0 || options->reconnect_ns > 0))
         return core_error_set(error, CORE_INVALID, "%s is not for --unit=message and --decrypt",
                               options->skip > 0 ? "--skip" : "--reconnect");
+    options->contract.spec.message_packets = options->message_packets == 1;
     return CORE_OK;
 }
 

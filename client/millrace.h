@@ -143,8 +143,10 @@ struct millrace_open {
     enum millrace_direction direction; /* DECRYPT: without padding, and not with iv_source RANDOM */
     enum millrace_records records;
     enum millrace_mac mac;
-    bool guaranteed; /* survives the loss of any one GPU */
-    bool has_iv;     /* iv is given; else the server draws it */
+    uint8_t message_packets; /* 1: each message is one packet, so that a GPU may encrypt them side by side,
+                                and promise more, where iv_source is not CHAIN; 0: any number */
+    bool guaranteed;         /* survives the loss of any one GPU */
+    bool has_iv;             /* iv is given; else the server draws it */
     enum millrace_key_kind key_kind;
     const void *key;  /* INLINE: 16, 24 or 32 bytes; NAMED: the name of one of the server's, not terminated */
     size_t key_bytes; /* its length */
@@ -452,7 +454,7 @@ MILLRACE_CHECKED millrace_status millrace_data(struct millrace *connection, uint
 
 /* The same for a part of a message: flags is MILLRACE_DATA_FIRST, MILLRACE_DATA_LAST, both or none.
  * MILLRACE_INVALID also where they do not follow: a message begins where the one before has ended, and
- * nowhere else. */
+ * nowhere else, and is one packet where message_packets is 1. */
 MILLRACE_CHECKED millrace_status millrace_data_part(struct millrace *connection, uint32_t stream,
                                                     const void *packet, uint32_t bytes, unsigned flags,
                                                     uint32_t *sequence, char error[MILLRACE_TEXT_BYTES]);

@@ -15,11 +15,11 @@
 
 struct client_request {
     uint32_t id;
-    enum protocol_type type;    /* 0: the slot is free */
-    uint32_t padded_bytes_max;  /* OPEN: of the stream asked for, */
-    bool has_messages, has_ivs; /* and of what kind that is */
-    uint32_t stream;            /* MODIFY, REKEY: which is to change */
-    bool abandoned;             /* its call has timed out: drop the answer */
+    enum protocol_type type;                    /* 0: the slot is free */
+    uint32_t padded_bytes_max;                  /* OPEN: of the stream asked for, */
+    bool has_messages, has_whole_ones, has_ivs; /* and of what kind that is */
+    uint32_t stream;                            /* MODIFY, REKEY: which is to change */
+    bool abandoned;                             /* its call has timed out: drop the answer */
     uint16_t next_free;
 };
 

@@ -122,6 +122,7 @@ core_status client_send_open(struct millrace *connection, enum protocol_type typ
     }
     memcpy(room, frame, bytes);
     request->has_messages = open->spec.unit == CORE_UNIT_MESSAGE;
+    request->has_whole_ones = open->spec.message_packets == 1;
     request->has_ivs = open->spec.iv == CORE_IV_RANDOM;
     request->padded_bytes_max = core_stream_padded_bytes(open->spec.padding, open->spec.packet_bytes) +
                                 (request->has_ivs ? CORE_BLOCK_BYTES : 0) +
@@ -248,6 +249,10 @@ static core_status check_flags(const struct client_stream *stream, unsigned flag
     if (!stream->has_messages && flags != 0)
         return core_error_set(error, CORE_INVALID,
                               "stream %" PRIu32 " has no messages, and its packets no flags", stream->id);
+    if (stream->has_whole_ones && flags != (PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST))
+        return core_error_set(error, CORE_INVALID,
+                              "each message of stream %" PRIu32 " is one packet, as its message_packets says",
+                              stream->id);
     if (stream->has_messages && ((flags & PROTOCOL_DATA_FIRST) != 0) == stream->begun)
         return core_error_set(error, CORE_INVALID,
                               stream->begun ? "a message of stream %" PRIu32 " has begun, and has not ended"

@@ -17,6 +17,7 @@ struct client_stream {
     uint32_t answered;               /* sequence of the next RESULT */
     uint32_t padded_bytes_max;       /* longest ciphertext of a packet, with an IV ahead of it */
     bool has_messages, has_ivs;      /* it has messages; the server draws an IV for each */
+    bool has_whole_ones;             /* each of them is one packet */
     bool begun;                      /* the packet sent last did not end its message */
     bool closing;                    /* CLOSE was sent */
     bool unwanted;                   /* its open call has timed out: report no event of it */

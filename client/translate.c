@@ -215,6 +215,7 @@ struct millrace_open client_contract_open(const struct core_stream_spec *spec)
                                   .direction = (enum millrace_direction)spec->direction,
                                   .records = (enum millrace_records)spec->records,
                                   .mac = (enum millrace_mac)spec->mac,
+                                  .message_packets = spec->message_packets,
                                   .guaranteed = spec->guaranteed};
 }
 
@@ -234,6 +235,7 @@ struct core_stream_spec client_contract_spec(const struct millrace_open *open)
                                      .direction = (enum core_direction)open->direction,
                                      .records = (enum core_records)open->records,
                                      .mac = (enum core_mac)open->mac,
+                                     .message_packets = open->message_packets,
                                      .guaranteed = open->guaranteed};
 }
 

@@ -245,6 +245,11 @@ static char *name_from(struct config_report *report, const char *path, const cha
     return copy;
 }
 
+void config_workload_declare(struct core_stream_spec *spec, uint32_t message_packets)
+{
+    spec->message_packets = spec->unit == CORE_UNIT_MESSAGE && message_packets == 1;
+}
+
 core_status config_workload_spec_check(const struct core_stream_spec *spec, uint32_t message_packets,
                                        struct core_error *error)
 {
@@ -257,6 +262,10 @@ core_status config_workload_spec_check(const struct core_stream_spec *spec, uint
         return core_error_set(error, CORE_INVALID, "message_packets is %" PRIu32 ", must be 1 %s",
                               message_packets,
                               spec->records != CORE_RECORDS_NONE ? "with records" : "with unit stream");
+    if (spec->message_packets == 1)
+        return core_error_set(error, CORE_INVALID,
+                              "message_packets is %" PRIu32 ", must be 1 where the stream declares so",
+                              message_packets);
     if (message_packets < 1 || message_packets > CONFIG_MESSAGE_PACKETS_MAX)
         return core_error_set(error, CORE_INVALID, "message_packets is %" PRIu32 ", must be 1 to %d",
                               message_packets, CONFIG_MESSAGE_PACKETS_MAX);
@@ -289,6 +298,7 @@ static void spec_from(struct config_report *report, const char *path, const stru
         .records = raw->records,
     };
     class->message_packets = raw->message_packets ? *raw->message_packets : 1;
+    config_workload_declare(spec, class->message_packets);
     config_report_range(report, config_path("%s.packet_bytes", path).text, spec->packet_bytes, 1,
                         CORE_PACKET_BYTES_MAX);
     config_report_range(report, config_path("%s.burst_packets", path).text, spec->burst_packets, 1,

@@ -20,7 +20,9 @@
  *       first_unit: 7                 # its first number
  *       padding: pkcs7
  *
- * beside them `pattern: "1:9"`, `records: ts` and `direction: decrypt`.
+ * beside them `pattern: "1:9"`, `records: ts` and `direction: decrypt`. With message_packets 1, the default,
+ * its streams declare that each message is one packet (docs/protocol.md), so that a GPU may encrypt those of a
+ * stream side by side.
  *
  * Truncation as in the SYSTOR paper, section 5.2: normal draws are limited to [0.002 mu, 100 mu], exponential
  * ones to [0.1 mu, 30 mu]; `minimum` and `maximum` narrow that. A draw outside is drawn again. */
@@ -58,8 +60,11 @@ struct config_workload_class {
 
 #define CONFIG_MESSAGE_PACKETS_MAX 1000000
 
+/* A stream whose messages have one packet each declares so, and all others do not. */
+void config_workload_declare(struct core_stream_spec *spec, uint32_t message_packets);
+
 /* CORE_OK, or CORE_INVALID with what is wrong in error: beside core_stream_spec_check, can messages of that many
- * packets be sent? All but the last bring whole blocks. */
+ * packets be sent? All but the last bring whole blocks, and a stream that declares one packet has no more. */
 CORE_CHECKED core_status config_workload_spec_check(const struct core_stream_spec *spec,
                                                     uint32_t message_packets, struct core_error *error);
 

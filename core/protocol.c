@@ -172,7 +172,7 @@ static void write_unit(uint8_t at[PROTOCOL_OPEN_BYTES - PROTOCOL_OPEN_BYTES_2],
     at[4] = (uint8_t)spec->mac;
     at[5] = (uint8_t)spec->direction;
     at[6] = (uint8_t)spec->records;
-    at[7] = 0;
+    at[7] = spec->message_packets;
     put_u64(at + 8, spec->first_unit);
 }
 
@@ -224,12 +224,9 @@ core_status protocol_key_check(enum protocol_key_kind kind, const uint8_t *key, 
     return core_error_set(error, CORE_INVALID, "the key kind is %d, must be 0, 1 or 2", (int)kind);
 }
 
-static core_status read_unit(const uint8_t at[PROTOCOL_OPEN_BYTES - PROTOCOL_OPEN_BYTES_2],
-                             struct core_stream_spec *spec, struct core_error *error)
+static void read_unit(const uint8_t at[PROTOCOL_OPEN_BYTES - PROTOCOL_OPEN_BYTES_2],
+                      struct core_stream_spec *spec)
 {
-    core_status status = check_zero("OPEN field at 39", at[7], error);
-    if (status)
-        return status;
     spec->unit = (enum core_unit)at[0];
     spec->iv = (enum core_iv)at[1];
     spec->crypt_blocks = at[2];
@@ -237,8 +234,8 @@ static core_status read_unit(const uint8_t at[PROTOCOL_OPEN_BYTES - PROTOCOL_OPE
     spec->mac = (enum core_mac)at[4];
     spec->direction = (enum core_direction)at[5];
     spec->records = (enum core_records)at[6];
+    spec->message_packets = at[7];
     spec->first_unit = get_u64(at + 8);
-    return CORE_OK;
 }
 
 core_status protocol_open_read(uint16_t version, const uint8_t *body, uint32_t bytes,
@@ -262,8 +259,8 @@ core_status protocol_open_read(uint16_t version, const uint8_t *body, uint32_t b
         .has_iv = body[27] == 1,
         .key_bytes = get_u16(body + 28),
     };
-    if (version >= 3 && (status = read_unit(body + PROTOCOL_OPEN_BYTES_2, &open->spec, error)))
-        return status;
+    if (version >= 3)
+        read_unit(body + PROTOCOL_OPEN_BYTES_2, &open->spec);
     uint32_t iv_bytes = open->has_iv ? CORE_BLOCK_BYTES : 0;
     const uint32_t mac_bytes = open->spec.mac != CORE_MAC_NONE ? CORE_MAC_BYTES : 0;
     uint32_t expected = fixed_bytes + iv_bytes + mac_bytes + open->key_bytes;

@@ -61,6 +61,10 @@ static core_status unit_check(const struct core_stream_spec *spec, struct core_e
         return core_error_set(error, CORE_INVALID,
                               "first_unit is %" PRIu64 ", must be 0 with iv %s and no mac", spec->first_unit,
                               ivs[spec->iv]);
+    if (spec->unit == CORE_UNIT_STREAM && spec->message_packets != 0)
+        return core_error_set(error, CORE_INVALID,
+                              "message_packets is %" PRIu8 ", which a stream of unit message can have alone",
+                              spec->message_packets);
     if (spec->iv == CORE_IV_EXPLICIT && spec->packet_bytes <= CORE_BLOCK_BYTES)
         return core_error_set(error, CORE_INVALID,
                               "packet_bytes is %" PRIu32 ", must be more than the %d of an explicit IV",
@@ -162,6 +166,7 @@ core_status core_stream_spec_check(const struct core_stream_spec *spec, struct c
         {"direction", spec->direction, CORE_DIRECTION_ENCRYPT, CORE_DIRECTION_DECRYPT},
         {"records", spec->records, CORE_RECORDS_NONE, CORE_RECORDS_TS},
         {"mac", spec->mac, CORE_MAC_NONE, CORE_MAC_HMAC_SHA_256_128},
+        {"message_packets", spec->message_packets, 0, 1},
     };
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
         const core_status status =
@@ -208,6 +213,11 @@ uint32_t core_stream_encrypted_bytes(const struct core_stream_spec *spec, uint32
 bool core_stream_needs_worker(const struct core_stream_spec *spec)
 {
     return spec->direction == CORE_DIRECTION_DECRYPT || spec->records != CORE_RECORDS_NONE;
+}
+
+bool core_stream_packets_alone(const struct core_stream_spec *spec)
+{
+    return spec->unit == CORE_UNIT_MESSAGE && spec->message_packets == 1 && spec->iv != CORE_IV_CHAIN;
 }
 
 static uint32_t iv_bytes(const struct core_stream_spec *spec)

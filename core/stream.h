@@ -82,6 +82,7 @@ struct core_stream_spec {
     enum core_direction direction;
     enum core_records records; /* TS: every packet is a message, and every record begins with its IV anew */
     enum core_mac mac; /* decryption: every packet is a message, whose code is the end of packet_bytes */
+    uint8_t message_packets; /* the most of a message: 1, or 0, any number */
 };
 
 /* CORE_OK, or CORE_INVALID with the field, its value and its range, or what does not go together, in error.
@@ -101,6 +102,9 @@ uint32_t core_stream_encrypted_bytes(const struct core_stream_spec *spec, uint32
 
 /* Can workers alone serve it? GPUs know nothing of decryption and records (docs/model.md). */
 bool core_stream_needs_worker(const struct core_stream_spec *spec);
+
+/* Does none of its packets wait for another, each being a message whose IV does not depend on the one before? */
+bool core_stream_packets_alone(const struct core_stream_spec *spec);
 
 /* Chains of a packet, which are encrypted one by one, of at most so many bytes each; 1, but with records. */
 uint32_t core_stream_packet_chains(const struct core_stream_spec *spec, uint32_t *chain_bytes);

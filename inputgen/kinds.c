@@ -96,6 +96,7 @@ static core_status class_make(const struct config_workload_class *from, const st
     made->spec.latency_ns = from->spec.latency_ns;
     made->spec.cipher = CORE_CIPHER_AES_128_CBC;
     made->message_packets = kind->message_packets;
+    config_workload_declare(&made->spec, kind->message_packets);
     (void)snprintf(name, sizeof name, "%s.%s", from->name, kind->name);
     made->name = strdup(name);
     if (!made->name)

@@ -15,7 +15,7 @@
  *   records [none]
  *
  * with the words of core/stream.h. message_packets is how many packets each message has: a replay sends so many
- * as one message, the first with FIRST and the last with LAST. */
+ * as one message, the first with FIRST and the last with LAST; with 1 a stream of messages declares so. */
 #ifndef MILLRACE_INPUTGEN_STREAMS_H
 #define MILLRACE_INPUTGEN_STREAMS_H
 

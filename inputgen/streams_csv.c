@@ -283,6 +283,7 @@ static core_status row_read(struct reader *reader, char *const *text)
             status = columns[i].read(reader, columns[i].name, columns[i].absent, &stream);
     if (status != CORE_OK)
         return status;
+    config_workload_declare(&stream.spec, stream.message_packets);
     if (config_workload_spec_check(&stream.spec, stream.message_packets, &why) != CORE_OK)
         return invalid(reader, NULL, why.text);
     if (stream.stop_ns <= stream.start_ns)

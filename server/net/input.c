@@ -143,11 +143,9 @@ static void begin_data(struct server_connection *connection, core_ns now_ns)
         server_connection_fail(connection, stream->id, PROTOCOL_ERROR_SEQUENCE, text);
         return;
     }
-    if (!server_message_follows(stream, input->header.flags)) {
-        server_connection_fail(
-            connection, stream->id, PROTOCOL_ERROR_MALFORMED,
-            "the flags of DATA do not follow: a message begins with FIRST, behind LAST, and "
-            "a stream without messages has no flags");
+    const char *fault = server_message_fault(stream, input->header.flags);
+    if (fault != NULL) {
+        server_connection_fail(connection, stream->id, PROTOCOL_ERROR_MALFORMED, fault);
         return;
     }
     claim_packet(connection, stream, now_ns);

@@ -27,15 +27,29 @@ static bool must_bring_tag(const struct server_stream *stream)
     return stream->spec.mac != CORE_MAC_NONE && stream->spec.direction == CORE_DIRECTION_DECRYPT;
 }
 
-bool server_message_follows(const struct server_stream *stream, uint8_t flags)
+/* Is each packet a message? */
+static bool has_whole_ones(const struct server_stream *stream)
+{
+    return stream->spec.message_packets == 1 || stream->spec.records != CORE_RECORDS_NONE ||
+           must_bring_tag(stream);
+}
+
+const char *server_message_fault(const struct server_stream *stream, uint8_t flags)
 {
     const uint8_t whole = PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST;
+    const bool first = (flags & PROTOCOL_DATA_FIRST) != 0;
 
     if (!has_messages(stream))
-        return flags == 0;
-    if ((stream->spec.records != CORE_RECORDS_NONE || must_bring_tag(stream)) && (flags & whole) != whole)
-        return false;
-    return ((flags & PROTOCOL_DATA_FIRST) != 0) == !stream->message.begun;
+        return flags == 0 ? NULL : "DATA has flags, and a stream without messages has none";
+    if (has_whole_ones(stream))
+        return (flags & whole) == whole
+                   ? NULL
+                   : "DATA is a part of a message, and each message of the stream is one packet: send it "
+                     "with FIRST and LAST, or open the stream with message_packets 0";
+    if (first == stream->message.begun)
+        return first ? "DATA has FIRST, and the message before it has had no LAST"
+                     : "DATA has no FIRST, and there is no message that it goes on with";
+    return NULL;
 }
 
 static void put_number(uint8_t iv[CORE_BLOCK_BYTES], uint64_t number)

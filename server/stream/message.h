@@ -28,9 +28,10 @@ struct server_message_state {
     uint8_t iv[CORE_BLOCK_BYTES]; /* of each, with CORE_IV_CONSTANT */
 };
 
-/* Do the flags of a DATA frame follow those before it? A message begins with FIRST where the one before ended
- * with LAST, and nowhere else; a stream without messages has no flags. */
-bool server_message_follows(const struct server_stream *stream, uint8_t flags);
+/* NULL, or what is wrong with the flags of a DATA frame behind those before it: a message begins with FIRST where
+ * the one before ended with LAST, and nowhere else, and one that may have a single packet ends with it; a stream
+ * without messages has no flags. */
+const char *server_message_fault(const struct server_stream *stream, uint8_t flags);
 
 /* The IV that OPENED tells of a new stream, whose client gives one or not: the one in force, or that of the first
  * message; zeros where each message has its own. */

@@ -306,7 +306,21 @@ static void messages_whole_and_in_parts(void **state)
     }
     expect_decrypted(parts.iv, parts.ciphertext, parts.bytes, text);
 
-    struct millrace_opened plain = {.size = sizeof plain};
+    struct millrace_open open = contract;
+    struct millrace_opened whole = {.size = sizeof whole}, plain = {.size = sizeof plain};
+    open.unit = MILLRACE_UNIT_MESSAGE;
+    open.message_packets = 1;
+    assert_int_equal(millrace_open_stream(connection, &open, LONG_MS, &whole, NULL, error.text), MILLRACE_OK);
+    for (unsigned flags = 0; flags < (MILLRACE_DATA_FIRST | MILLRACE_DATA_LAST); flags++) {
+        assert_int_equal(millrace_data_part(connection, whole.stream, text, 16, flags, NULL, error.text),
+                         MILLRACE_INVALID);
+        assert_non_null(strstr(error.text, "each message of stream 3 is one packet"));
+    }
+    assert_int_equal(millrace_data_part(connection, whole.stream, text, 16,
+                                        MILLRACE_DATA_FIRST | MILLRACE_DATA_LAST, NULL, error.text),
+                     MILLRACE_OK);
+    assert_int_equal(millrace_data(connection, whole.stream, text, 16, NULL, error.text), MILLRACE_OK);
+
     assert_int_equal(millrace_open_stream(connection, &contract, LONG_MS, &plain, NULL, error.text),
                      MILLRACE_OK);
     assert_int_equal(

@@ -114,6 +114,7 @@ static void assert_same(const struct core_stream_spec *a, const struct core_stre
     assert_int_equal(a->direction, b->direction);
     assert_int_equal(a->records, b->records);
     assert_int_equal(a->mac, b->mac);
+    assert_int_equal(a->message_packets, b->message_packets);
 }
 
 static void test_contracts_there_and_back(void **state)
@@ -133,7 +134,8 @@ static void test_contracts_there_and_back(void **state)
                                           .skip_blocks = 7,
                                           .direction = CORE_DIRECTION_DECRYPT,
                                           .records = CORE_RECORDS_TS,
-                                          .mac = CORE_MAC_HMAC_SHA_256_128};
+                                          .mac = CORE_MAC_HMAC_SHA_256_128,
+                                          .message_packets = 8};
     struct millrace_open given = client_contract_open(&spec);
     const struct core_stream_spec back = client_contract_spec(&given);
     struct protocol_open open;

@@ -106,6 +106,7 @@ static void a_class_may_have_messages(void **state)
     (void)state;
     assert_int_equal(class[0].spec.unit, CORE_UNIT_MESSAGE);
     assert_int_equal(class[0].message_packets, 9);
+    assert_int_equal(class[0].spec.message_packets, 0);
     assert_int_equal(class[0].spec.iv, CORE_IV_COUNTER);
     assert_true(class[0].spec.first_unit == UINT64_C(9000000000000000000));
     assert_int_equal(class[0].spec.direction, CORE_DIRECTION_ENCRYPT);
@@ -114,6 +115,7 @@ static void a_class_may_have_messages(void **state)
     assert_int_equal(class[1].spec.records, CORE_RECORDS_TS);
     assert_int_equal(class[1].spec.direction, CORE_DIRECTION_DECRYPT);
     assert_int_equal(class[1].message_packets, 1);
+    assert_int_equal(class[1].spec.message_packets, 1);
     assert_int_equal(class[2].spec.iv, CORE_IV_RANDOM);
     assert_int_equal(class[2].spec.crypt_blocks, 1);
     assert_int_equal(class[2].spec.skip_blocks, 9);
@@ -121,7 +123,34 @@ static void a_class_may_have_messages(void **state)
     assert_int_equal(class[3].spec.iv, CORE_IV_CHAIN);
     assert_int_equal(class[3].spec.records, CORE_RECORDS_NONE);
     assert_int_equal(class[3].spec.crypt_blocks, 0);
+    assert_int_equal(class[3].spec.message_packets, 0);
     config_workload_free(workload);
+}
+
+static void one_packet_is_declared_and_kept_to(void **state)
+{
+    struct core_stream_spec spec = {.packet_bytes = 1408,
+                                    .burst_packets = 1,
+                                    .interval_ns = CORE_NS_PER_MS,
+                                    .latency_ns = CORE_NS_PER_S,
+                                    .cipher = CORE_CIPHER_AES_128_CBC,
+                                    .unit = CORE_UNIT_MESSAGE,
+                                    .iv = CORE_IV_COUNTER};
+    struct core_error error = {""};
+
+    (void)state;
+    config_workload_declare(&spec, 1);
+    assert_int_equal(spec.message_packets, 1);
+    assert_int_equal(config_workload_spec_check(&spec, 1, &error), CORE_OK);
+    assert_int_equal(config_workload_spec_check(&spec, 2, &error), CORE_INVALID);
+    assert_string_equal(error.text, "message_packets is 2, must be 1 where the stream declares so");
+    config_workload_declare(&spec, 2);
+    assert_int_equal(spec.message_packets, 0);
+    assert_int_equal(config_workload_spec_check(&spec, 2, &error), CORE_OK);
+    spec.unit = CORE_UNIT_STREAM;
+    spec.iv = CORE_IV_CHAIN;
+    config_workload_declare(&spec, 1);
+    assert_int_equal(spec.message_packets, 0);
 }
 
 /* Values as the file says them, and what must come out. */
@@ -343,6 +372,7 @@ int main(void)
         cmocka_unit_test(defaults_are_as_documented),
         cmocka_unit_test(every_key_arrives),
         cmocka_unit_test(a_class_may_have_messages),
+        cmocka_unit_test(one_packet_is_declared_and_kept_to),
         cmocka_unit_test(values_take_units),
         cmocka_unit_test(distributions_are_truncated_by_the_papers_rule),
         cmocka_unit_test(mistakes_are_named_with_file_and_line),

@@ -67,6 +67,9 @@ static void check_knows_every_limit(void **state)
         {{BASE, .iv = CORE_IV_RANDOM}, "iv is random"},
         {{BASE, .padding = CORE_PADDING_CLEAR}, "padding is clear"},
         {{BASE, .unit = CORE_UNIT_MESSAGE, .iv = CORE_IV_RANDOM, .first_unit = 1}, "first_unit is 1"},
+        {{BASE, .unit = CORE_UNIT_MESSAGE, .message_packets = 1}, NULL},
+        {{BASE, .unit = CORE_UNIT_MESSAGE, .message_packets = 2}, "message_packets is 2, must be 0 to 1"},
+        {{BASE, .message_packets = 1}, "message_packets is 1, which a stream of unit message"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct core_error error = {""};
@@ -329,6 +332,20 @@ static void macs_have_rules(void **state)
     check_refused(&spec, "packet_bytes is 65552, must be at most 65536 with a pattern");
 }
 
+static void packets_that_stand_alone(void **state)
+{
+    struct core_stream_spec spec = {.unit = CORE_UNIT_MESSAGE, .message_packets = 1};
+    (void)state;
+    for (int iv = CORE_IV_CHAIN; iv <= CORE_IV_RANDOM; iv++) {
+        spec.iv = (enum core_iv)iv;
+        assert_int_equal(core_stream_packets_alone(&spec), iv != CORE_IV_CHAIN);
+    }
+    spec.message_packets = 0;
+    assert_false(core_stream_packets_alone(&spec));
+    spec = (struct core_stream_spec){.unit = CORE_UNIT_STREAM};
+    assert_false(core_stream_packets_alone(&spec));
+}
+
 /* Every length of the adaptation field, under every mark (ISO/IEC 13818-1, 2.4.3.2). */
 static void payloads_of_transport_stream_packets(void **state)
 {
@@ -364,6 +381,7 @@ int main(void)
         cmocka_unit_test(ciphers_have_names_and_key_sizes),
         cmocka_unit_test(unknown_ciphers_are_told),
         cmocka_unit_test(records_and_directions_have_rules),
+        cmocka_unit_test(packets_that_stand_alone),
         cmocka_unit_test(macs_have_rules),
         cmocka_unit_test(payloads_of_transport_stream_packets),
         cmocka_unit_test(patterns_encrypt_some_blocks),

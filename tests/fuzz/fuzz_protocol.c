@@ -27,7 +27,8 @@ static void fuzz_open(uint16_t version, const uint8_t *body, uint32_t bytes)
     require(again.key_bytes == open.key_bytes && memcmp(again.key, open.key, open.key_bytes) == 0);
     require(again.spec.guaranteed == open.spec.guaranteed);
     require(again.spec.unit == open.spec.unit && again.spec.iv == open.spec.iv &&
-            again.spec.first_unit == open.spec.first_unit);
+            again.spec.first_unit == open.spec.first_unit &&
+            again.spec.message_packets == open.spec.message_packets);
     require(version > 2 || open.spec.unit == CORE_UNIT_STREAM);
 }
 

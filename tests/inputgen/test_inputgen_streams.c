@@ -217,7 +217,8 @@ static bool same_stream(const struct inputgen_stream *a, const struct inputgen_s
            a->spec.iv == b->spec.iv && a->spec.first_unit == b->spec.first_unit &&
            a->spec.crypt_blocks == b->spec.crypt_blocks && a->spec.skip_blocks == b->spec.skip_blocks &&
            a->spec.direction == b->spec.direction && a->spec.records == b->spec.records &&
-           a->start_ns == b->start_ns && a->stop_ns == b->stop_ns && a->class_index == b->class_index;
+           a->spec.message_packets == b->spec.message_packets && a->start_ns == b->start_ns &&
+           a->stop_ns == b->stop_ns && a->class_index == b->class_index;
 }
 
 static void a_shorter_list_is_the_beginning_of_a_longer_one(void **state)
@@ -333,12 +334,14 @@ static void kinds_get_their_shares_of_every_class(void **state)
             assert_non_null(strstr(name, ".dvb-cissa"));
             assert_int_equal(stream->spec.packet_bytes, 1316);
             assert_int_equal(stream->message_packets, 1);
+            assert_int_equal(stream->spec.message_packets, 1);
         } else {
             hls++;
             assert_non_null(strstr(name, ".hls"));
             assert_int_equal(stream->spec.iv, CORE_IV_COUNTER);
             assert_int_equal(stream->spec.padding, CORE_PADDING_PKCS7);
             assert_int_equal(stream->message_packets, 100);
+            assert_int_equal(stream->spec.message_packets, 0);
         }
         assert_true(stream->spec.unit == CORE_UNIT_STREAM || stream->spec.cipher == CORE_CIPHER_AES_128_CBC);
         for (size_t class = 0; class < DEMO_CLASSES; class ++)
@@ -505,6 +508,14 @@ static void columns_are_found_by_name(void **state)
           .message_packets = 4},
          "stream,class,packet_bytes,interval_ns,burst_packets,latency_ns,cipher,padding,start_ns,stop_ns,"
          "unit,message_packets,iv,pattern,direction\n"},
+        {MESSAGES "message,1,random,0,none,encrypt,none" REST("1408", "pkcs7"),
+         {.spec = {.padding = CORE_PADDING_PKCS7,
+                   .unit = CORE_UNIT_MESSAGE,
+                   .iv = CORE_IV_RANDOM,
+                   .message_packets = 1},
+          .message_packets = 1},
+         "stream,class,packet_bytes,interval_ns,burst_packets,latency_ns,cipher,padding,start_ns,stop_ns,"
+         "unit,iv\n"},
     };
 
     (void)state;

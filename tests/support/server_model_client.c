@@ -148,6 +148,7 @@ static void fill_unit(struct protocol_open *open, struct tape *tape)
     }
     open->spec.unit = CORE_UNIT_MESSAGE;
     open->spec.iv = (enum core_iv)(what / 4 % 5);
+    open->spec.message_packets = what >> 5 & 1;
     open->spec.padding = (enum core_padding)(what / 20 % 3);
     open->has_iv = open->spec.iv == CORE_IV_CONSTANT || (open->has_iv && open->spec.iv == CORE_IV_CHAIN);
     if (open->spec.padding != CORE_PADDING_PKCS7 && what % 8 > 3) {
@@ -172,6 +173,8 @@ static void spoil_unit(struct protocol_open *open, uint32_t how)
 
     if (how % 16 == 15)
         spec->records = (enum core_records)2;
+    else if (how % 16 == 14)
+        spec->message_packets = spec->unit == CORE_UNIT_MESSAGE ? 2 : 1;
     else if (how % 16 == 7 && spec->padding == CORE_PADDING_PKCS7)
         spec->direction = CORE_DIRECTION_DECRYPT;
     else if (spec->unit == CORE_UNIT_STREAM && how % 8 == 0)
@@ -226,6 +229,7 @@ static void fill_open(struct request *request, struct tape *tape, bool right, ui
         open->spec.iv = CORE_IV_CHAIN;
         open->spec.mac = CORE_MAC_NONE;
         open->spec.first_unit = 0;
+        open->spec.message_packets = 0;
         open->spec.crypt_blocks = open->spec.skip_blocks = 0;
         open->spec.direction = CORE_DIRECTION_ENCRYPT;
         open->spec.padding =
@@ -301,6 +305,12 @@ static bool has_messages(const struct stream *stream)
     return stream->spec.unit == CORE_UNIT_MESSAGE;
 }
 
+/* May it be the last of its message, or must it? */
+static bool is_last(const struct stream *stream, bool wanted)
+{
+    return wanted || stream->spec.message_packets == 1;
+}
+
 /* What the next DATA must have. */
 static uint8_t right_flags(const struct stream *stream, bool last)
 {
@@ -349,7 +359,7 @@ void model_give_right_data(struct client *client, struct tape *tape)
     if (stream == NULL)
         return;
     for (uint32_t i = 0; i <= burst && model_has_room(client); i++) {
-        const bool last = how >> 3 >> i % 5 & 1;
+        const bool last = is_last(stream, how >> 3 >> i % 5 & 1);
         give_data(client, stream, right_bytes(stream, has_messages(stream) ? length + i : length, last),
                   length + i, last);
     }
@@ -375,18 +385,19 @@ void model_give_wrong_data(struct client *client, struct tape *tape)
 {
     const uint32_t what = take(tape), how = talks_messages ? what % 7 : what % 5;
     struct stream *stream = some_stream(client, tape);
+    const bool last = stream != NULL && is_last(stream, what & 1);
     uint8_t frame[FRAME_BYTES];
 
     if (stream == NULL || how == 0)
         model_give_unknown(client, tape, PROTOCOL_DATA);
     else if (how == 1) /* longer than its stream's */
-        give_data(client, stream, stream->spec.packet_bytes + 1 + take(tape), how, what & 1);
+        give_data(client, stream, stream->spec.packet_bytes + 1 + take(tape), how, last);
     else if (how == 2) /* empty */
-        give_data(client, stream, 0, how, what & 1);
+        give_data(client, stream, 0, how, last);
     else if (how == 3 || how == 5)
-        give_data(client, stream, 1 + take(tape) % stream->spec.packet_bytes, how, what & 1);
+        give_data(client, stream, 1 + take(tape) % stream->spec.packet_bytes, how, last);
     else if (how == 6) { /* FIRST within a message, or none where one would begin */
-        write_flags(frame, PROTOCOL_DATA, right_flags(stream, what & 1) ^ PROTOCOL_DATA_FIRST, stream->id,
+        write_flags(frame, PROTOCOL_DATA, right_flags(stream, last) ^ PROTOCOL_DATA_FIRST, stream->id,
                     stream->next, 16);
         model_give(client, frame, PROTOCOL_HEADER_BYTES);
         client->fatal = PROTOCOL_ERROR_MALFORMED;

@@ -240,7 +240,7 @@ FIELDS: Final[dict[str, tuple[tuple[str, int, int], ...]]] = {
         ("mac", 36, 1),
         ("direction", 37, 1),
         ("records", 38, 1),
-        ("", 39, 1),
+        ("message_packets", 39, 1),
         ("first_unit", 40, 8),
     ),
     "opened": (

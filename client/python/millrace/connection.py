@@ -115,6 +115,8 @@ class Stream:
             raise ValueError(f"{len(packet)} bytes are longer than the server's longest packet")
         flags = 0
         if self.contract.unit == Unit.MESSAGE:
+            if self.contract.message_packets == 1 and not (first and last):
+                raise ValueError("each message is one packet, as message_packets of the contract says")
             if first == self._inside:
                 raise ValueError("a message begins where the one before has ended, and nowhere else")
             flags = (tables.DATA_FIRST if first else 0) | (tables.DATA_LAST if last else 0)
@@ -141,7 +143,8 @@ class Stream:
         data, longest = (iv or b"") + message, self.contract.packet_bytes
         if len(data) <= longest:
             return [self.send(data)]
-        if self.contract.records != Records.NONE or (self.contract.mac != Mac.NONE and not self._tag_bytes):
+        whole_ones = self.contract.message_packets == 1 or self.contract.records != Records.NONE
+        if whole_ones or (self.contract.mac != Mac.NONE and not self._tag_bytes):
             raise ValueError(f"a message of {len(data)} bytes is longer than a packet, which it must fit into")
         step = longest // BLOCK * BLOCK
         if step <= (BLOCK if explicit else 0):

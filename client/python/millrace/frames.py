@@ -203,7 +203,8 @@ class Contract:
     With unit MESSAGE each message has an IV, which comes from where `iv` says, and `first_unit` is
     the number of the first one with COUNTER. With a pattern `crypt_blocks` blocks of each are
     encrypted, `skip_blocks` pass, and so on. With records TS a packet is a message that consists of
-    transport-stream packets.
+    transport-stream packets. With `message_packets` 1 a message has one packet, with 0 any number:
+    a server with GPUs can do more where it is 1.
 
     With a MAC the ciphertext of each message ends with its code, of `mac_id`, its number, which
     begins with `first_unit`, its IV and its ciphertext. Decrypting, each packet is a message with
@@ -225,6 +226,7 @@ class Contract:
     records: Records = Records.NONE
     mac: Mac = Mac.NONE
     mac_id: bytes = bytes(tables.MAC_BYTES)
+    message_packets: int = 0
 
 
 def _key(key: bytes | str | None) -> tuple[KeyKind, bytes]:

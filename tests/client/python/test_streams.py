@@ -171,6 +171,14 @@ class Streams(unittest.TestCase):
         with self.client.open(replace(MESSAGES, iv=Iv.EXPLICIT), KEY) as stream:
             self.assertRaises(ValueError, stream.encrypt_message, bytes(15))
             self.assertRaises(ValueError, stream.encrypt_message, bytes(15), bytes(15))
+        iv = draw.randbytes(16)
+        whole = replace(MESSAGES, iv=Iv.CONSTANT, message_packets=1)
+        with self.client.open(whole, KEY, iv) as stream:
+            self.assertRaises(ValueError, stream.encrypt_message, bytes(whole.packet_bytes + 1))
+            for first, last in ((True, False), (False, True), (False, False)):
+                self.assertRaises(ValueError, stream.send, bytes(16), first=first, last=last)
+            for message in (bytes(16), draw.randbytes(whole.packet_bytes)):
+                self.assertEqual(stream.encrypt_message(message).ciphertext, openssl_cbc(message, iv, pad=True))
         with self.client.open(CONTRACT, KEY) as stream:
             self.assertRaises(ValueError, stream.encrypt_message, bytes(15))
             self.assertRaises(ValueError, stream.send, bytes(self.client.welcome.packet_bytes_max + 1))

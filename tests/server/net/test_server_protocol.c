@@ -879,9 +879,9 @@ static const struct {
     {OPEN_3, 34, 1, CORE_OK},
     {OPEN_3, 35, 1, CORE_OK},
     {OPEN_3, 36, 1, CORE_INVALID},
-    {OPEN_3, 37, 7, CORE_OK}, /* so are direction and records */
+    {OPEN_3, 37, 7, CORE_OK}, /* so are direction, records and the packets of a message */
     {OPEN_3, 38, 7, CORE_OK},
-    {OPEN_3, 39, 1, CORE_INVALID},
+    {OPEN_3, 39, 7, CORE_OK},
     {OPEN_3, 40, 9, CORE_OK},
     {OPEN_3, 27, 0, CORE_INVALID},
     {RESULT_3, 0, 1, CORE_INVALID}, /* not encrypted, yet ciphertext */
