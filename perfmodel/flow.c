@@ -11,6 +11,7 @@
 #define PACKET_RATE_BITS 44
 #define ARENAS_MIN       5 /* aggregate, copy up, kernel, copy down, deliver */
 #define BATCH_MOST       ((perfmodel_wide)1 << 53)
+#define JOBS_MOST        (UINT64_C(1) << 32)
 #define LINE_NS          ((perfmodel_wide)1 << PERFMODEL_LINE_BITS)
 
 /* perfmodel_gpu_stages rounds up twice, the table's value and that with the margin, which is at most double.
@@ -31,16 +32,19 @@ struct perfmodel_flow_load perfmodel_flow_load_of(const struct core_stream_spec 
     uint64_t packet = core_stream_packet_bytes(spec);
     uint64_t interval = (uint64_t)spec->interval_ns; /* at most 2^42, and the packet at most 2^21 */
     uint64_t rate = ((packet << RATE_BITS) + interval - 1) / interval;
+    const uint64_t packet_rate = ((UINT64_C(1) << PACKET_RATE_BITS) + interval - 1) / interval;
+    const bool alone = core_stream_packets_alone(spec);
     return (struct perfmodel_flow_load){.streams = 1,
+                                        .jobs = alone ? spec->burst_packets : 1,
+                                        .jobs_rate = alone ? packet_rate : 0,
                                         .burst_bytes = spec->burst_packets * packet,
                                         .rate = rate,
-                                        .job_burst_bytes = spec->burst_packets * packet,
-                                        .job_rate = rate,
+                                        .job_burst_bytes = alone ? packet : spec->burst_packets * packet,
+                                        .job_rate = alone ? 0 : rate,
                                         .unit_bytes = CORE_BLOCK_BYTES,
                                         .shortest_ns = perfmodel_gpu_work_ns(spec, profile),
                                         .burst_packets = spec->burst_packets,
-                                        .packet_rate =
-                                            ((UINT64_C(1) << PACKET_RATE_BITS) + interval - 1) / interval};
+                                        .packet_rate = packet_rate};
 }
 
 struct perfmodel_flow_load perfmodel_flow_load_at(const struct core_stream_spec *spec,
@@ -49,8 +53,10 @@ struct perfmodel_flow_load perfmodel_flow_load_at(const struct core_stream_spec 
     struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, profile);
     const perfmodel_wide packet = (perfmodel_wide)core_stream_packet_bytes(spec);
     const core_ns whole = period_ns / spec->interval_ns, rest_ns = period_ns % spec->interval_ns;
-    load.job_burst_bytes += (uint64_t)(whole * packet);
-    load.job_rate = 0;
+    const struct perfmodel_jobs jobs = perfmodel_gpu_jobs(spec, period_ns, false);
+    load.jobs = jobs.count;
+    load.job_burst_bytes = jobs.bytes;
+    load.jobs_rate = load.job_rate = 0;
     if (rest_ns == 0)
         return load;
     const perfmodel_wide parts = (spec->interval_ns - 1) / rest_ns, periods = parts * period_ns;
@@ -83,6 +89,8 @@ void perfmodel_flow_load_add(struct perfmodel_flow_load *load, const struct perf
     if (load->streams == 0 || more->shortest_ns < load->shortest_ns)
         load->shortest_ns = more->shortest_ns;
     load->streams += more->streams;
+    load->jobs += more->jobs;
+    load->jobs_rate += more->jobs_rate;
     load->burst_bytes += more->burst_bytes;
     load->rate += more->rate;
     load->burst_packets += more->burst_packets;
@@ -100,6 +108,8 @@ void perfmodel_flow_load_cover(struct perfmodel_flow_load *load, const struct pe
     if (load->streams == 0 || other->shortest_ns < load->shortest_ns)
         load->shortest_ns = other->shortest_ns;
     load->streams = larger(load->streams, other->streams);
+    load->jobs = larger(load->jobs, other->jobs);
+    load->jobs_rate = larger(load->jobs_rate, other->jobs_rate);
     load->burst_bytes = larger(load->burst_bytes, other->burst_bytes);
     load->rate = larger(load->rate, other->rate);
     load->burst_packets = larger(load->burst_packets, other->burst_packets);
@@ -114,6 +124,8 @@ void perfmodel_flow_load_remove(struct perfmodel_flow_load *load, const struct p
     assert(load->streams >= less->streams && load->burst_bytes >= less->burst_bytes &&
            load->rate >= less->rate);
     load->streams -= less->streams;
+    load->jobs -= less->jobs;
+    load->jobs_rate -= less->jobs_rate;
     load->burst_bytes -= less->burst_bytes;
     load->rate -= less->rate;
     load->burst_packets -= less->burst_packets;
@@ -127,11 +139,20 @@ static perfmodel_wide in_period(uint64_t rate, core_ns period_ns)
     return perfmodel_wide_divide_up((perfmodel_wide)rate * period_ns, (perfmodel_wide)1 << RATE_BITS);
 }
 
+static perfmodel_wide packets_in_period(uint64_t packet_rate, core_ns period_ns)
+{
+    return perfmodel_wide_divide_up((perfmodel_wide)packet_rate * period_ns,
+                                    (perfmodel_wide)1 << PACKET_RATE_BITS);
+}
+
 uint64_t perfmodel_flow_batch_packets(const struct perfmodel_flow_load *load, core_ns period_ns)
 {
-    perfmodel_wide more = perfmodel_wide_divide_up((perfmodel_wide)load->packet_rate * period_ns,
-                                                   (perfmodel_wide)1 << PACKET_RATE_BITS);
-    return saturated((perfmodel_wide)load->burst_packets + more + 1);
+    return saturated(load->burst_packets + packets_in_period(load->packet_rate, period_ns) + 1);
+}
+
+uint64_t perfmodel_flow_batch_jobs(const struct perfmodel_flow_load *load, core_ns period_ns)
+{
+    return saturated(load->jobs + packets_in_period(load->jobs_rate, period_ns));
 }
 
 uint64_t perfmodel_flow_arenas(const struct config_profile *profile, core_ns bounds_ns, core_ns period_ns)
@@ -209,11 +230,11 @@ struct default_period {
 struct question {
     struct default_period default_period; /* at which a line is to be stable, */
     struct default_period other; /* and here, too, where a run has batches of two periods; else the same */
-    uint64_t streams;
-    perfmodel_wide job, first; /* of a run's first batch: bytes of the longest job, and all */
-    perfmodel_wide full;       /* bytes of the fullest batch */
-    perfmodel_wide tables;     /* bytes that go up with the jobs */
-    core_ns host_ns;           /* T_H of the batch with most packets, of both periods */
+    uint64_t jobs;               /* n, of both periods */
+    perfmodel_wide job, first;   /* of a run's first batch: bytes of the longest job, and all */
+    perfmodel_wide full;         /* bytes of the fullest batch */
+    perfmodel_wide tables;       /* bytes that go up with the jobs */
+    core_ns host_ns;             /* T_H of the batch with most packets, of both periods */
 };
 
 /* A stage, in ns times 2^40: a batch in the long run; and the bound, on a line that is stable. Made from the
@@ -289,7 +310,7 @@ static struct answer ask_kernel(const struct perfmodel_flow_gpu *card, const str
     const perfmodel_wide launch = card->launch + ROUNDING_NS * LINE_NS;
     if (card->kernel.count == 0)
         return answer;
-    struct perfmodel_corner all = perfmodel_majorant_jobs(&card->kernel, card->gpu, question->streams);
+    struct perfmodel_corner all = perfmodel_majorant_jobs(&card->kernel, card->gpu, question->jobs);
     if (all.y > PERFMODEL_LINE_MOST)
         return answer;
     struct perfmodel_majorant_walk walk = perfmodel_majorant_to(&card->kernel, all.x, all.y);
@@ -537,8 +558,8 @@ static void judge_latency(const struct perfmodel_flow_gpu *card, const struct pe
     uint64_t arenas = perfmodel_flow_arenas(card->profile, after_ns, period_ns);
     bool too_many = arenas > PERFMODEL_FLOW_ARENAS_MAX;
     verdict->arenas = too_many ? PERFMODEL_FLOW_ARENAS_MAX : (uint32_t)arenas;
-    verdict->memory_bytes =
-        perfmodel_flow_memory_bytes(card->gpu, verdict->arenas, verdict->batch_bytes, load->streams);
+    verdict->memory_bytes = perfmodel_flow_memory_bytes(card->gpu, verdict->arenas, verdict->batch_bytes,
+                                                        perfmodel_flow_batch_jobs(load, period_ns));
     if (too_many)
         take_room(verdict, (perfmodel_wide)arenas, PERFMODEL_FLOW_ARENAS_MAX);
     take_room(verdict, (perfmodel_wide)verdict->memory_bytes, (perfmodel_wide)card->gpu->memory_bytes);
@@ -632,9 +653,9 @@ static struct question question_of(const struct perfmodel_flow_gpu *card,
 {
     struct question question = {
         .default_period = default_period_of(load, period_ns),
-        .streams = load->streams,
-        .tables = (perfmodel_wide)load->streams * card->gpu->job_bytes,
+        .jobs = perfmodel_flow_batch_jobs(load, period_ns),
         .host_ns = perfmodel_gpu_host_ns(card->gpu, perfmodel_flow_batch_packets(load, period_ns))};
+    question.tables = (perfmodel_wide)question.jobs * card->gpu->job_bytes;
     question.other = question.default_period;
     question.job = question.default_period.job;
     question.full = question.first = load->burst_bytes + question.default_period.mean;
@@ -649,7 +670,8 @@ static struct perfmodel_flow_verdict judge(const struct perfmodel_flow_gpu *card
     struct perfmodel_flow_verdict verdict = {.period_ns = question->default_period.period_ns,
                                              .headroom_ppb = PERFMODEL_PPB,
                                              .batch_bytes = saturated(question->full)};
-    if (question->full + question->tables > BATCH_MOST || question->job > BATCH_MOST) {
+    if (question->full + question->tables > BATCH_MOST || question->job > BATCH_MOST ||
+        question->jobs > JOBS_MOST) {
         verdict.bounds =
             (struct perfmodel_stages){CORE_NS_NEVER, CORE_NS_NEVER, CORE_NS_NEVER, question->host_ns};
         refuse(&verdict, PERFMODEL_LIMIT_GPU_COPY);
@@ -697,8 +719,11 @@ static struct question question_of_both(const struct perfmodel_flow_gpu *card,
                                         core_ns other_ns)
 {
     struct question question = question_of(card, load, first_ns);
-    question.other = default_period_of(load, other_ns);
-    question.host_ns = core_time_max(question.host_ns, question_of(card, load, other_ns).host_ns);
+    const struct question other = question_of(card, load, other_ns);
+    question.other = other.default_period;
+    question.host_ns = core_time_max(question.host_ns, other.host_ns);
+    question.jobs = larger(question.jobs, other.jobs);
+    question.tables = question.tables > other.tables ? question.tables : other.tables;
     return question;
 }
 
@@ -735,6 +760,7 @@ static void bound_turns(const struct perfmodel_flow_gpu *card, const struct perf
     const struct question longer = question_of(card, load, long_ns);
     question.full = question.first = longer.full;
     question.host_ns = longer.host_ns;
+    question.tables = longer.tables;
     ask_turns(card, &question, &turns);
     bounds->up_ns = bound_ns(&turns.up);
     bounds->down_ns = bound_ns(&turns.down);

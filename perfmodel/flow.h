@@ -13,13 +13,17 @@
  *
  * **The load.** With p^ the padded packet, over the streams of a GPU:
  *
- *     P = sum k p^ bytes        rho = sum p^ / t bytes per ns        n streams
+ *     P = sum k p^ bytes        rho = sum p^ / t bytes per ns
+ *     n = sum 1                         no batch has more jobs
  *     w = max k p^ + max (p^ / t) T     no job is longer; and where all p^ are multiples of some bytes,
  *                                       jobs are too, so w is rounded down to one
  *
- * and L batches in a row hold at most P + L rho T bytes. P, rho and n are sums: after a stream has been added
- * and removed they are what they were (each p^ / t is rounded up once, to 2^-32). The maxima in w, the
- * divisor and the least d' are not sums: a removal leaves them as they are, which is safe but may be too
+ * and L batches in a row hold at most P + L rho T bytes. Of a stream whose packets stand alone
+ * (core_stream_packets_alone) each packet is a job: it adds k + T/t to n, not 1, and in w p^ stands for its k p^ and
+ * nothing for its p^ / t. The proofs ask nothing else of n and w, so that they hold for any mix. P, rho and n are
+ * sums: after a stream has been added and removed they are what they were (each p^ / t is rounded up once, to
+ * 2^-32). The maxima in w, the divisor and the least d' are not sums: a removal leaves them as they are, which is
+ * safe but may be too
  * strict. A caller that needs them exact keeps the values sorted, or adds up all loads again.
  *
  * **The stages** of a batch of x bytes, each a concave function that never falls, m_C and m_K the margins of
@@ -156,11 +160,13 @@
 
 /* The load of a set of at most 2^20 streams. Zeroed: no streams. */
 struct perfmodel_flow_load {
-    uint64_t streams;         /* n */
+    uint64_t streams;
+    uint64_t jobs;            /* of n, whatever the period */
+    uint64_t jobs_rate;       /* of n, sum of 1/t of streams whose packets stand alone, per ns times 2^44 */
     uint64_t burst_bytes;     /* P */
     uint64_t rate;            /* rho, bytes per ns times 2^32 */
-    uint64_t job_burst_bytes; /* largest k p^ */
-    uint64_t job_rate;        /* largest p^ / t, bytes per ns times 2^32 */
+    uint64_t job_burst_bytes; /* largest k p^; of packets that stand alone, p^ */
+    uint64_t job_rate;        /* largest p^ / t, bytes per ns times 2^32; of packets that stand alone, 0 */
     uint32_t unit_bytes;      /* all p^ are multiples of this: a cipher's block, unless set to more */
     core_ns shortest_ns;      /* least d'; <= 0: the bound of some stream leaves no time for the GPU */
     uint64_t burst_packets;   /* sum of k */
@@ -199,6 +205,9 @@ uint64_t perfmodel_flow_memory_bytes(const struct config_profile_gpu *gpu, uint6
 
 /* The most packets that one batch may hold: sum of k + T/t, rounded up, plus one; saturating. */
 uint64_t perfmodel_flow_batch_packets(const struct perfmodel_flow_load *load, core_ns period_ns);
+
+/* n: the most jobs that one batch may have, rounded up; saturating. */
+uint64_t perfmodel_flow_batch_jobs(const struct perfmodel_flow_load *load, core_ns period_ns);
 
 /* The stage functions U, R and g of one model of GPU, as straight lines. `busy`: charge copies at their
  * contended times. The profile must outlive it. */
@@ -247,7 +256,7 @@ struct perfmodel_flow_change perfmodel_flow_judge_change(const struct perfmodel_
                                                          core_ns from_ns, core_ns to_ns);
 
 /* Judges a load of perfmodel_flow_load_at at the period that it was made for. `fullest` is
- * perfmodel_gpu_stages of the fullest batch: jobs of N(T) p^ bytes of all streams. Where both the lines and
+ * perfmodel_gpu_stages of the fullest batch: the perfmodel_gpu_jobs of all streams. Where both the lines and
  * the fullest batch bound a stage, `busiest_ppb` has the shorter time. */
 struct perfmodel_flow_verdict perfmodel_flow_judge_staircase(const struct perfmodel_flow_gpu *card,
                                                              const struct perfmodel_flow_load *load,

@@ -67,6 +67,15 @@ size_t perfmodel_kernel_dealt(uint32_t sms, uint32_t sm, size_t turn);
 core_ns perfmodel_kernel_ns(const struct config_profile_gpu *gpu, uint32_t sms, const uint64_t *job_bytes,
                             size_t count, bool measured, uint64_t *scratch);
 
+/* So many jobs of a size, at least one. */
+struct perfmodel_jobs {
+    uint64_t bytes, count;
+};
+
+/* perfmodel_kernel_ns of all these jobs, whose sizes fall; CORE_NS_NEVER with more than 2^32 of them. */
+core_ns perfmodel_kernel_falling_ns(const struct config_profile_gpu *gpu,
+                                    const struct perfmodel_jobs *falling, size_t sizes);
+
 /* ---- batches ---- */
 
 /* The stages of one batch, margins included, and the host's work before them. */
@@ -83,6 +92,12 @@ struct perfmodel_stages perfmodel_gpu_stages(const struct config_profile_gpu *gp
                                              const uint64_t *job_bytes, size_t count, bool busy,
                                              uint64_t *scratch);
 
+/* The same of all these jobs, whose sizes fall. */
+struct perfmodel_stages perfmodel_gpu_stages_falling(const struct config_profile_gpu *gpu,
+                                                     const struct config_profile_margins *margins,
+                                                     const struct perfmodel_jobs *falling, size_t sizes,
+                                                     bool busy);
+
 /* T_H of a batch of so many packets: from its closing to the start of its copy up, if no other batch is in the
  * way. The batcher, one thread, closes it, groups its packets into jobs and hands it over, batch for batch:
  *     T_H = host_batch_ns + packets host_packet_ns
@@ -91,6 +106,11 @@ core_ns perfmodel_gpu_host_ns(const struct config_profile_gpu *gpu, uint64_t pac
 
 /* Most packets of a stream in one batch of period T > 0: N(T) = k + floor(T/t). */
 uint64_t perfmodel_gpu_job_packets(const struct core_stream_spec *spec, core_ns period_ns);
+
+/* The jobs of a stream in the fullest batch of period T > 0: one of all its N(T) packets, or where these stand
+ * alone (core_stream_packets_alone) N(T) of one each. Any other batch has no more jobs, and its i-th longest is no
+ * longer. `paper`: one, of perfmodel_gpu_job_bytes. */
+struct perfmodel_jobs perfmodel_gpu_jobs(const struct core_stream_spec *spec, core_ns period_ns, bool paper);
 
 /* Most bytes of a stream in one batch of period T > 0: N(T) p^ = (k + floor(T/t)) p^. Holds if a batch takes
  * the packets that became eligible in its period, however late they reach it (what in_ns is for); a batch of

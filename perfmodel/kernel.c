@@ -90,6 +90,31 @@ core_ns perfmodel_sm_ns(const struct config_profile_gpu *gpu, const uint64_t *so
 
 /* ---- all SMs ---- */
 
+/* The first SM is the longest. Of n jobs longer than some size it has one in each round over the SMs. */
+core_ns perfmodel_kernel_falling_ns(const struct config_profile_gpu *gpu,
+                                    const struct perfmodel_jobs *falling, size_t sizes)
+{
+    struct walk walk = {.gpu = gpu};
+    perfmodel_wide sum = 0;
+    uint64_t jobs = 0;
+    if (sizes > 0 && falling[0].bytes > JOB_BYTES_MAX)
+        return CORE_NS_NEVER;
+    for (size_t i = 0; i < sizes; i++) {
+        const uint64_t bytes = falling[i].bytes, next = i + 1 < sizes ? falling[i + 1].bytes : 0;
+        assert(bytes >= next);
+        if (falling[i].count > JOBS_MAX - jobs)
+            return CORE_NS_NEVER;
+        jobs += falling[i].count;
+        if (bytes == next)
+            continue;
+        walk_to(&walk, (jobs + gpu->sms - 1) / gpu->sms);
+        if (walk_cost(&walk) > COST_LIMIT)
+            return CORE_NS_NEVER;
+        sum += (bytes - next) * walk_cost(&walk);
+    }
+    return perfmodel_wide_limit(perfmodel_wide_divide_up(sum, (perfmodel_wide)1 << COST_BITS), CORE_NS_NEVER);
+}
+
 static int compare_bytes(const void *a, const void *b)
 {
     uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;

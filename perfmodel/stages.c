@@ -16,6 +16,19 @@ static core_ns with_margin_ns(perfmodel_wide ns, uint32_t margin_ppm)
     return perfmodel_wide_limit(perfmodel_wide_with_margin(ns, margin_ppm), CORE_NS_NEVER);
 }
 
+static struct perfmodel_stages stages_of(const struct config_profile_gpu *gpu,
+                                         const struct config_profile_margins *margins, perfmodel_wide bytes,
+                                         perfmodel_wide jobs, core_ns kernel_ns, bool busy)
+{
+    const uint64_t up_bytes = saturated(bytes + jobs * gpu->job_bytes);
+    return (struct perfmodel_stages){
+        .up_ns = with_margin_ns(perfmodel_copy_ns(gpu, PERFMODEL_UP, busy, up_bytes), margins->copies_ppm),
+        .kernel_ns = with_margin_ns((perfmodel_wide)gpu->launch_ns + kernel_ns, margins->kernels_ppm),
+        .down_ns = with_margin_ns(perfmodel_copy_ns(gpu, PERFMODEL_DOWN, busy, saturated(bytes)),
+                                  margins->copies_ppm),
+    };
+}
+
 struct perfmodel_stages perfmodel_gpu_stages(const struct config_profile_gpu *gpu,
                                              const struct config_profile_margins *margins,
                                              const uint64_t *job_bytes, size_t count, bool busy,
@@ -26,14 +39,23 @@ struct perfmodel_stages perfmodel_gpu_stages(const struct config_profile_gpu *gp
         return (struct perfmodel_stages){0};
     for (size_t i = 0; i < count; i++)
         bytes += job_bytes[i];
-    uint64_t up_bytes = saturated(bytes + (perfmodel_wide)count * gpu->job_bytes);
-    core_ns kernel_ns = perfmodel_kernel_ns(gpu, gpu->sms, job_bytes, count, false, scratch);
-    return (struct perfmodel_stages){
-        .up_ns = with_margin_ns(perfmodel_copy_ns(gpu, PERFMODEL_UP, busy, up_bytes), margins->copies_ppm),
-        .kernel_ns = with_margin_ns((perfmodel_wide)gpu->launch_ns + kernel_ns, margins->kernels_ppm),
-        .down_ns = with_margin_ns(perfmodel_copy_ns(gpu, PERFMODEL_DOWN, busy, saturated(bytes)),
-                                  margins->copies_ppm),
-    };
+    const core_ns kernel_ns = perfmodel_kernel_ns(gpu, gpu->sms, job_bytes, count, false, scratch);
+    return stages_of(gpu, margins, bytes, (perfmodel_wide)count, kernel_ns, busy);
+}
+
+struct perfmodel_stages perfmodel_gpu_stages_falling(const struct config_profile_gpu *gpu,
+                                                     const struct config_profile_margins *margins,
+                                                     const struct perfmodel_jobs *falling, size_t sizes,
+                                                     bool busy)
+{
+    perfmodel_wide bytes = 0, jobs = 0;
+    if (sizes == 0)
+        return (struct perfmodel_stages){0};
+    for (size_t i = 0; i < sizes; i++) {
+        bytes += (perfmodel_wide)falling[i].bytes * falling[i].count;
+        jobs += falling[i].count;
+    }
+    return stages_of(gpu, margins, bytes, jobs, perfmodel_kernel_falling_ns(gpu, falling, sizes), busy);
 }
 
 core_ns perfmodel_gpu_host_ns(const struct config_profile_gpu *gpu, uint64_t packets)
@@ -46,6 +68,14 @@ uint64_t perfmodel_gpu_job_packets(const struct core_stream_spec *spec, core_ns 
 {
     assert(period_ns > 0);
     return spec->burst_packets + (uint64_t)(period_ns / spec->interval_ns);
+}
+
+struct perfmodel_jobs perfmodel_gpu_jobs(const struct core_stream_spec *spec, core_ns period_ns, bool paper)
+{
+    if (paper || !core_stream_packets_alone(spec))
+        return (struct perfmodel_jobs){.bytes = perfmodel_gpu_job_bytes(spec, period_ns, paper), .count = 1};
+    return (struct perfmodel_jobs){.bytes = core_stream_packet_bytes(spec),
+                                   .count = perfmodel_gpu_job_packets(spec, period_ns)};
 }
 
 uint64_t perfmodel_gpu_job_bytes(const struct core_stream_spec *spec, core_ns period_ns, bool paper)

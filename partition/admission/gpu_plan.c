@@ -12,12 +12,16 @@ static struct perfmodel_flow_load load_of_both(const struct perfmodel_flow_load 
     if (a->streams == 0 || b->streams == 0)
         return (struct perfmodel_flow_load){0};
     return (struct perfmodel_flow_load){.streams = less(a->streams, b->streams),
+                                        .jobs = less(a->jobs, b->jobs),
+                                        .jobs_rate = less(a->jobs_rate, b->jobs_rate),
                                         .burst_bytes = less(a->burst_bytes, b->burst_bytes),
                                         .rate = less(a->rate, b->rate),
                                         .job_burst_bytes = less(a->job_burst_bytes, b->job_burst_bytes),
                                         .job_rate = less(a->job_rate, b->job_rate),
                                         .unit_bytes = a->unit_bytes,
-                                        .shortest_ns = core_time_max(a->shortest_ns, b->shortest_ns)};
+                                        .shortest_ns = core_time_max(a->shortest_ns, b->shortest_ns),
+                                        .burst_packets = less(a->burst_packets, b->burst_packets),
+                                        .packet_rate = less(a->packet_rate, b->packet_rate)};
 }
 
 /* In use at once, where batches are back so long after their closing, with at least a period between any two:

@@ -25,6 +25,7 @@ struct stage {
     struct hull up, kernel, down; /* those in use */
     long double mean_bytes;       /* rho T */
     long double job_bytes;        /* w */
+    uint64_t jobs;                /* n */
     long double extra_ns;
 };
 
@@ -67,7 +68,7 @@ static core_status hull_of_copy(const struct stage *stage, bool up, struct hull 
     const struct config_profile_gpu *card = flow->card;
     long double end = flow->burst_bytes + stage->mean_bytes;
     if (up)
-        end += (long double)flow->jobs * card->job_bytes;
+        end += (long double)stage->jobs * card->job_bytes;
     hull->corner = malloc((card->copy_count + 2) * sizeof *hull->corner);
     if (hull->corner == NULL)
         return CORE_NO_MEMORY;
@@ -82,9 +83,10 @@ static core_status hull_of_copy(const struct stage *stage, bool up, struct hull 
 }
 
 /* Of c(ceil(N / M)): it rises with the first job of each round over the SMs. */
-static core_status hull_of_kernel(const struct partition_check_flow *flow, struct hull *hull)
+static core_status hull_of_kernel(const struct stage *stage, struct hull *hull)
 {
-    size_t sms = flow->card->sms, rounds = (flow->jobs + sms - 1) / sms;
+    const struct partition_check_flow *flow = stage->flow;
+    size_t sms = flow->card->sms, rounds = (stage->jobs + sms - 1) / sms;
     hull->corner = malloc((rounds + 2) * sizeof *hull->corner);
     if (hull->corner == NULL)
         return CORE_NO_MEMORY;
@@ -101,7 +103,7 @@ static core_status stage_make(struct stage *stage)
     enum partition_check_stage which = stage->which;
     core_status status = CORE_OK;
     if (which == PARTITION_CHECK_KERNEL)
-        return hull_of_kernel(stage->flow, &stage->kernel);
+        return hull_of_kernel(stage, &stage->kernel);
     if (which != PARTITION_CHECK_DOWN)
         status = hull_of_copy(stage, true, &stage->up);
     if (which != PARTITION_CHECK_UP && status == CORE_OK)
@@ -121,7 +123,7 @@ static long double stage_ns(const struct stage *stage, long double bytes)
     const struct partition_check_flow *flow = stage->flow;
     long double copies_ns = 0, kernel_ns = 0;
     if (stage->up.count > 0)
-        copies_ns += hull_at(&stage->up, bytes + (long double)flow->jobs * flow->card->job_bytes);
+        copies_ns += hull_at(&stage->up, bytes + (long double)stage->jobs * flow->card->job_bytes);
     if (stage->down.count > 0)
         copies_ns += hull_at(&stage->down, bytes);
     if (stage->kernel.count > 0) {
@@ -224,8 +226,10 @@ static core_status stages_make(const struct partition_check_flow *flow, enum par
     *exact = *rounded = (struct stage){.flow = flow, .which = which};
     exact->mean_bytes = flow->rate * flow->period_ns;
     exact->job_bytes = flow->job_bytes;
+    exact->jobs = flow->jobs;
     rounded->mean_bytes = ceill(flow->rate_max * flow->period_ns);
     rounded->job_bytes = flow->job_bytes_max;
+    rounded->jobs = flow->jobs_max;
     rounded->extra_ns = which == PARTITION_CHECK_COPIES ? 2 * ROUNDING_NS : ROUNDING_NS;
     core_status status = stage_make(exact);
     return status == CORE_OK ? stage_make(rounded) : status;
@@ -308,7 +312,7 @@ static void try_lines(const struct stage *copies, struct point up, struct point 
 {
     const struct partition_check_flow *flow = copies->flow;
     const long double T = flow->period_ns, P = flow->burst_bytes, rounding_ns = copies->extra_ns / 2;
-    const long double tables = (long double)flow->jobs * flow->card->job_bytes;
+    const long double tables = (long double)copies->jobs * flow->card->job_bytes;
     long double up_first_ns = flow->copies * (up.y + up.x * (P + copies->mean_bytes + tables)) + rounding_ns;
     long double down_first_ns = flow->copies * (down.y + down.x * (P + copies->mean_bytes)) + rounding_ns;
     long double up_ns = up_first_ns - flow->copies * up.x * P;

@@ -11,14 +11,14 @@
 #include "core/status.h"
 
 #include <stdbool.h>
-#include <stddef.h>
+#include <stdint.h>
 
 struct partition_check_flow {
     const struct config_profile_gpu *card;
     bool busy;
     long double copies, kernels;           /* 1 and the margin of each */
     long double in_ns;                     /* how late a batch may be closed */
-    size_t jobs;                           /* n */
+    uint64_t jobs, jobs_max;               /* n, and what it may be taken for at the most */
     long double burst_bytes;               /* P */
     long double period_ns;                 /* T */
     long double rate, rate_max;            /* rho in bytes per ns, and what it may be rounded up to */

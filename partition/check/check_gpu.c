@@ -21,7 +21,8 @@ struct check {
     size_t count;
     long double copies, kernels; /* 1 and the margin of each */
     bool busy;
-    uint64_t *job; /* falling */
+    uint64_t *job; /* of the fullest batch, falling */
+    size_t jobs;
     struct core_error *error;
 };
 
@@ -29,6 +30,12 @@ static int compare_falling(const void *a, const void *b)
 {
     uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
     return (left < right) - (left > right);
+}
+
+/* Does a packet wait for none before it? */
+static bool stands_alone(const struct core_stream_spec *spec)
+{
+    return spec->message_packets == 1 && spec->iv != CORE_IV_CHAIN;
 }
 
 static uint64_t padded_bytes(const struct core_stream_spec *spec)
@@ -46,13 +53,18 @@ static uint64_t padded_bytes(const struct core_stream_spec *spec)
     return iv + 16 * (crypt > 0 ? most : blocks);
 }
 
-/* N(T) p^; paper: the fluid r T of the payload, rounded up. */
-static uint64_t job_bytes(const struct core_stream_spec *spec, core_ns period_ns, bool paper)
+/* N(T) p^, or p^ each of N(T) times; paper: the fluid r T of the payload, rounded up. */
+static uint64_t job_bytes(const struct core_stream_spec *spec, core_ns period_ns, bool paper, uint64_t *jobs)
 {
     uint64_t packet = spec->packet_bytes, interval = (uint64_t)spec->interval_ns, T = (uint64_t)period_ns;
     uint64_t whole = T / interval, rest = T % interval;
+    *jobs = 1;
     if (paper)
         return packet * whole + (packet * rest + interval - 1) / interval;
+    if (stands_alone(spec)) {
+        *jobs = spec->burst_packets + whole;
+        return padded_bytes(spec);
+    }
     return (spec->burst_packets + whole) * padded_bytes(spec);
 }
 
@@ -68,7 +80,7 @@ static core_ns work_ns(const struct core_stream_spec *spec, const struct config_
 /* SM `sm` has jobs sm, sm + M, ... of the falling order: as the shortest ends, one less goes on. */
 static long double sm_ns(const struct check *check, size_t sm)
 {
-    size_t sms = check->card->sms, running = (check->count - sm + sms - 1) / sms;
+    size_t sms = check->card->sms, running = (check->jobs - sm + sms - 1) / sms;
     long double sum = 0, done = 0;
     for (; running > 0; running--) {
         long double bytes = (long double)check->job[sm + (running - 1) * sms];
@@ -96,11 +108,11 @@ struct fullest {
 static struct fullest fullest_of(const struct check *check)
 {
     struct fullest fullest = {0};
-    for (size_t i = 0; i < check->count; i++)
+    for (size_t i = 0; i < check->jobs; i++)
         fullest.bytes += (long double)check->job[i];
-    for (size_t sm = 0; sm < check->card->sms && sm < check->count; sm++)
+    for (size_t sm = 0; sm < check->card->sms && sm < check->jobs; sm++)
         fullest.kernel_ns = fmaxl(fullest.kernel_ns, sm_ns(check, sm));
-    long double tables = (long double)check->count * check->card->job_bytes;
+    long double tables = (long double)check->jobs * check->card->job_bytes;
     fullest.kernel_ns = (fullest.kernel_ns + (long double)check->card->launch_ns) * check->kernels;
     fullest.up_ns =
         check->copies * partition_check_copy_ns(check->card, true, check->busy, fullest.bytes + tables);
@@ -129,6 +141,20 @@ static core_status check_stages(const struct check *check)
     return status;
 }
 
+/* The most jobs of a batch where streams are summed: 1 or k of each, and what comes in a period of those whose
+ * packets stand alone. A certificate may have each of their rates rounded up. */
+static uint64_t jobs_by_sums(const struct check *check, long double rounded)
+{
+    uint64_t jobs = 0;
+    long double rate = 0;
+    for (size_t i = 0; i < check->count; i++) {
+        const struct core_stream_spec *spec = &check->input->specs[check->member[i]];
+        jobs += stands_alone(spec) ? spec->burst_packets : 1;
+        rate += stands_alone(spec) ? 1 / (long double)spec->interval_ns + rounded : 0;
+    }
+    return jobs + (uint64_t)ceill(rate * (long double)check->gpu->period_ns * (1 - 1e-15L));
+}
+
 static core_status check_arenas(const struct check *check)
 {
     const struct partition_plan_gpu *gpu = check->gpu;
@@ -138,12 +164,16 @@ static core_status check_arenas(const struct check *check)
                           (long double)(profile->margins.in_ns + profile->margins.out_ns) +
                           (long double)profile->io.rest_max_ns;
     long double arenas = fmaxl(5, 1 + ceill(used_ns / (long double)gpu->period_ns));
-    long double tables = (long double)check->count * check->card->job_bytes;
+    long double most = (long double)jobs_by_sums(check, 0x1p-44L),
+                least = (long double)jobs_by_sums(check, 0);
     if (check->input->paper)
         arenas = 5;
+    if (gpu->rule != PARTITION_PLAN_BACKLOG)
+        least = most = (long double)check->jobs;
     if ((long double)gpu->arenas != arenas || gpu->arenas > 64)
         return core_error_set(check->error, CORE_REFUSED, "it needs %.0Lf arenas", arenas);
-    if ((long double)gpu->memory_bytes != arenas * (2 * (long double)gpu->batch_bytes + tables))
+    const long double tables = (long double)gpu->memory_bytes / arenas - 2 * (long double)gpu->batch_bytes;
+    if (tables < least * check->card->job_bytes || tables > most * check->card->job_bytes)
         return core_error_set(check->error, CORE_REFUSED, "its arenas have other sizes");
     if (gpu->memory_bytes > check->card->memory_bytes)
         return core_error_set(check->error, CORE_REFUSED, "the arenas exceed the card");
@@ -169,7 +199,8 @@ static struct partition_check_flow flow_of(const struct check *check)
                                         .busy = check->busy,
                                         .copies = check->copies,
                                         .kernels = check->kernels,
-                                        .jobs = check->count,
+                                        .jobs = jobs_by_sums(check, 0),
+                                        .jobs_max = jobs_by_sums(check, 0x1p-44L),
                                         .period_ns = (long double)check->gpu->period_ns};
     flow.in_ns = (long double)(check->input->profile->margins.in_ns + check->gpu->stages.host_ns);
     flow.up_ns = flow.kernel_ns = flow.down_ns = INFINITY;
@@ -180,8 +211,8 @@ static struct partition_check_flow flow_of(const struct check *check)
         long double packet = (long double)padded_bytes(spec), rate = packet / (long double)spec->interval_ns;
         flow.burst_bytes += spec->burst_packets * packet;
         flow.rate += rate;
-        longest = fmaxl(longest, spec->burst_packets * packet);
-        fastest = fmaxl(fastest, rate);
+        longest = fmaxl(longest, stands_alone(spec) ? packet : spec->burst_packets * packet);
+        fastest = stands_alone(spec) ? fastest : fmaxl(fastest, rate);
         unit = common_divisor(unit, padded_bytes(spec));
     }
     flow.rate_max = flow.rate + (long double)check->count * 0x1p-32L;
@@ -313,6 +344,7 @@ static struct partition_check_flow flow_of_staircase(const struct check *check, 
         add_line(check, &check->input->specs[check->member[i]], &flow);
     flow.rate_max = flow.rate + (long double)check->count * 0x1p-32L;
     flow.job_bytes = flow.job_bytes_max = (long double)check->job[0];
+    flow.jobs = flow.jobs_max = check->jobs;
     flow.up_ns = fullest->up_ns;
     flow.kernel_ns = fullest->kernel_ns;
     flow.down_ns = fullest->down_ns;
@@ -429,6 +461,29 @@ static uint32_t cards_of(const struct config_profile *profile)
     return cards;
 }
 
+/* Of the fullest batch, one by one. */
+static core_status list_jobs(struct check *check)
+{
+    uint64_t count;
+    for (size_t i = 0; i < check->count; i++) {
+        (void)job_bytes(&check->input->specs[check->member[i]], check->gpu->period_ns, check->input->paper,
+                        &count);
+        check->jobs += count;
+    }
+    check->job = malloc(check->jobs * sizeof *check->job);
+    if (check->job == NULL)
+        return core_error_set(check->error, CORE_NO_MEMORY, "no memory for %zu jobs", check->jobs);
+    check->jobs = 0;
+    for (size_t i = 0; i < check->count; i++) {
+        const uint64_t bytes = job_bytes(&check->input->specs[check->member[i]], check->gpu->period_ns,
+                                         check->input->paper, &count);
+        for (; count > 0; count--)
+            check->job[check->jobs++] = bytes;
+    }
+    qsort(check->job, check->jobs, sizeof *check->job, compare_falling);
+    return CORE_OK;
+}
+
 core_status partition_check_gpu(const struct partition_plan_input *input,
                                 const struct partition_plan_gpu *gpu, const size_t *member, size_t count,
                                 struct core_error *error)
@@ -445,13 +500,9 @@ core_status partition_check_gpu(const struct partition_plan_input *input,
         return check_empty(&check);
     if (gpu->period_ns <= 0 || gpu->period_ns > CORE_LATENCY_NS_MAX)
         return core_error_set(error, CORE_REFUSED, "it has no period");
-    check.job = malloc(count * sizeof *check.job);
-    if (check.job == NULL)
-        return core_error_set(error, CORE_NO_MEMORY, "no memory for %zu jobs", count);
-    for (size_t i = 0; i < count; i++)
-        check.job[i] = job_bytes(&input->specs[member[i]], gpu->period_ns, input->paper);
-    qsort(check.job, count, sizeof *check.job, compare_falling);
-    core_status status = CORE_OK;
+    core_status status = list_jobs(&check);
+    if (status != CORE_OK)
+        return status;
     if (gpu->rule != PARTITION_PLAN_BATCH &&
         (input->paper || (input->sums && gpu->rule != PARTITION_PLAN_BACKLOG)))
         status = core_error_set(error, CORE_REFUSED, "it has a rule that was not to be used");

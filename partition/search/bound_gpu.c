@@ -19,7 +19,8 @@
  * and for A <= c1 even c1 (w - b/n) + q b; otherwise 1/n < q/c1. And w - b/n >= (k-1) p^: w is the largest k
  * p^ and the fastest stream's bytes of a period, less than the divisor of all p^ off, and b/n the mean of
  * such bytes. (By stairs it is the largest (k + floor(T/t)) p^, so no less than the mean of (k-1) p^ + p^
- * T/t.)
+ * T/t.) Of a stream whose packets stand alone a job is a packet, p^ and nothing are for k p^ and (k-1) p^, and
+ * n is the number of all jobs: w >= p^, which is more than the mean of its jobs in b/n.
  *
  * So with B(T) the most bytes that (a) allows, and F(x) the most that (b) allows in x, a GPU's streams have
  *
@@ -87,9 +88,10 @@ static void card_bound_prepare(struct card_bound *of, const struct partition_pro
     of->alone_ns = ns_per_byte * CONFIG_PROFILE_SHARE_PPM / (perfmodel_utilisation_ppm(card, 1) + 1.0);
     for (size_t i = 0; i < problem->count && !input->paper; i++) {
         const struct core_stream_spec *spec = &problem->specs[i];
-        double packet = core_stream_packet_bytes(spec);
-        of->job = fmin(of->job, packet * spec->burst_packets);
-        of->rest = fmin(of->rest, packet * (spec->burst_packets - 1.0));
+        const double packet = core_stream_packet_bytes(spec);
+        const double packets = core_stream_packets_alone(spec) ? 1 : spec->burst_packets;
+        of->job = fmin(of->job, packet * packets);
+        of->rest = fmin(of->rest, packet * (packets - 1));
     }
     if (input->paper)
         of->job = of->rest = 0;

@@ -43,21 +43,21 @@ static void refuse_gpu(struct partition_plan *plan, uint32_t g, enum perfmodel_l
 static void gather_jobs(struct partition_problem *problem, const uint32_t *member, size_t count,
                         core_ns period_ns)
 {
+    struct perfmodel_jobs *jobs = problem->jobs[0], *sorted = problem->jobs[1];
     bool falls = true;
     for (size_t k = 0; k < count; k++) {
-        uint64_t bytes = partition_problem_job_bytes(problem, member[k], period_ns);
-        falls = falls && (k == 0 || bytes <= problem->job_bytes[k - 1]);
-        problem->job_bytes[k] = bytes;
+        jobs[k] = partition_problem_jobs(problem, member[k], period_ns);
+        falls = falls && (k == 0 || jobs[k].bytes <= jobs[k - 1].bytes);
     }
     if (falls)
         return;
     for (size_t k = 0; k < count; k++)
-        problem->key[0][k] = ~problem->job_bytes[k];
+        problem->key[0][k] = ~jobs[k].bytes;
     partition_order(problem->index[0], problem->key[0], count, problem->index[1], problem->key[1]);
     for (size_t k = 0; k < count; k++)
-        problem->key[0][k] = problem->job_bytes[problem->index[0][k]];
-    for (size_t k = 0; k < count; k++)
-        problem->job_bytes[k] = problem->key[0][k];
+        sorted[k] = jobs[problem->index[0][k]];
+    problem->jobs[0] = sorted;
+    problem->jobs[1] = jobs;
 }
 
 static core_ns busiest_ns(const struct config_profile_gpu *card, const struct perfmodel_stages *stages,
@@ -90,10 +90,13 @@ static enum perfmodel_limit judge_batch(struct partition_problem *problem, struc
     gpu->rule = PARTITION_PLAN_BATCH;
     gpu->period_ns = period_ns;
     gpu->batch_bytes = 0;
-    for (size_t k = 0; k < gpu->streams; k++)
-        gpu->batch_bytes += problem->job_bytes[k];
-    gpu->stages = perfmodel_gpu_stages(card, &profile->margins, problem->job_bytes, gpu->streams,
-                                       partition_problem_busy(problem, card), problem->key[0]);
+    uint64_t jobs = 0;
+    for (size_t k = 0; k < gpu->streams; k++) {
+        gpu->batch_bytes += problem->jobs[0][k].bytes * problem->jobs[0][k].count;
+        jobs += problem->jobs[0][k].count;
+    }
+    gpu->stages = perfmodel_gpu_stages_falling(card, &profile->margins, problem->jobs[0], gpu->streams,
+                                               partition_problem_busy(problem, card));
     gpu->stages.host_ns = plan->paper ? 0 : host_ns(problem, card, member, gpu->streams, period_ns);
     gpu->latency_ns = perfmodel_gpu_latency_ns(card, &gpu->stages, period_ns);
     core_ns busy_ns = busiest_ns(card, &gpu->stages, plan->paper);
@@ -105,7 +108,7 @@ static enum perfmodel_limit judge_batch(struct partition_problem *problem, struc
                           ? PAPER_ARENAS
                           : perfmodel_flow_arenas(profile, gpu->latency_ns - period_ns, period_ns);
     gpu->arenas = arenas < PERFMODEL_FLOW_ARENAS_MAX ? (uint32_t)arenas : PERFMODEL_FLOW_ARENAS_MAX;
-    gpu->memory_bytes = perfmodel_flow_memory_bytes(card, arenas, gpu->batch_bytes, gpu->streams);
+    gpu->memory_bytes = perfmodel_flow_memory_bytes(card, arenas, gpu->batch_bytes, jobs);
     if (binding == PERFMODEL_LIMIT_NONE &&
         (arenas > PERFMODEL_FLOW_ARENAS_MAX || gpu->memory_bytes > card->memory_bytes))
         return PERFMODEL_LIMIT_GPU_MEMORY;
@@ -343,7 +346,7 @@ static core_ns shortest_of(const struct partition_problem *problem, const uint8_
     return shortest_ns;
 }
 
-/* In the order of jobs at the common default period. */
+/* In the order of what they have in a batch at the common default period. */
 static void deal_to_gpus(struct partition_problem *problem, const uint8_t *on_gpu, core_ns rhythm_ns,
                          struct partition_plan *plan)
 {
@@ -358,7 +361,8 @@ static void deal_to_gpus(struct partition_problem *problem, const uint8_t *on_gp
         size_t i = problem->by_rate[problem->count - 1 - k];
         if (on_gpu[i]) {
             problem->member[count] = (uint32_t)i;
-            problem->key[0][count++] = ~partition_problem_job_bytes(problem, i, rhythm_ns);
+            const struct perfmodel_jobs jobs = partition_problem_jobs(problem, i, rhythm_ns);
+            problem->key[0][count++] = ~(jobs.bytes * jobs.count);
         }
     }
     partition_order(problem->index[0], problem->key[0], count, problem->index[1], problem->key[1]);

@@ -13,7 +13,8 @@
 
 /* Over some cells. */
 struct sums {
-    double streams, burst, rate; /* n, P, rho in bytes per ns; paper: the payload's rate */
+    double streams, burst, rate; /* P, rho in bytes per ns; paper: the payload's rate */
+    double jobs, jobs_rate;      /* of perfmodel/flow.h */
     double share;                /* of workers */
     double demand_ns[WINDOWS];
 };
@@ -134,9 +135,12 @@ static void add_stream(struct partition_grid *grid, size_t i, core_ns surcharge_
 {
     const struct partition_problem *problem = grid->problem;
     const struct core_stream_spec *spec = &problem->specs[i];
+    const struct perfmodel_flow_load load = partition_problem_load(problem, i);
     uint32_t padded = core_stream_packet_bytes(spec);
     double bytes = problem->input->paper ? spec->packet_bytes : padded;
     sums->streams++;
+    sums->jobs += (double)load.jobs;
+    sums->jobs_rate += (double)load.jobs_rate;
     sums->burst += (double)padded * spec->burst_packets;
     sums->rate += bytes / (double)spec->interval_ns;
     sums->share += (double)problem->share_ppb[i] / PARTITION_SHARE_ONE;
@@ -165,6 +169,8 @@ static void fill_cells(struct partition_grid *grid, const uint8_t *row_of)
 static void add(struct sums *to, const struct sums *more, double sign)
 {
     to->streams += sign * more->streams;
+    to->jobs += sign * more->jobs;
+    to->jobs_rate += sign * more->jobs_rate;
     to->burst += sign * more->burst;
     to->rate += sign * more->rate;
     to->share += sign * more->share;
@@ -293,6 +299,8 @@ static struct perfmodel_flow_load load_of(const struct partition_grid *grid,
                                        .shortest_ns = shortest_ns(grid, cells->low)};
     if (load.streams == 0)
         return (struct perfmodel_flow_load){0};
+    load.jobs = (uint64_t)ceil(fmax(1, sums->jobs * part - 1e-6));
+    load.jobs_rate = (uint64_t)fmax(0, sums->jobs_rate * part);
     load.burst_bytes = (uint64_t)(sums->burst * part);
     load.rate = (uint64_t)(sums->rate * part * RATE_UNIT);
     if (part < 1 && load.streams > 1) {

@@ -25,20 +25,20 @@ static bool problem_allocate(struct partition_problem *problem, size_t units)
     problem->by_rate = malloc(n * sizeof *problem->by_rate);
     problem->by_latency = malloc(n * sizeof *problem->by_latency);
     problem->by_share = malloc(n * sizeof *problem->by_share);
-    problem->job_bytes = malloc(n * sizeof *problem->job_bytes);
     problem->member = malloc(n * sizeof *problem->member);
     for (int i = 0; i < 2; i++) {
         problem->key[i] = malloc(n * sizeof *problem->key[i]);
         problem->index[i] = malloc(n * sizeof *problem->index[i]);
+        problem->jobs[i] = malloc(n * sizeof *problem->jobs[i]);
     }
     problem->start = calloc(units + 1, sizeof *problem->start);
     problem->load = calloc(units, sizeof *problem->load);
     problem->heap = calloc(units, sizeof *problem->heap);
     return problem->card && problem->capacity && problem->task && problem->dealt_task && problem->share_ppb &&
            problem->origin && problem->number && problem->specs && problem->traffic && problem->by_rate &&
-           problem->by_latency && problem->by_share && problem->job_bytes && problem->member &&
-           problem->key[0] && problem->key[1] && problem->index[0] && problem->index[1] && problem->start &&
-           problem->load && problem->heap;
+           problem->by_latency && problem->by_share && problem->jobs[0] && problem->jobs[1] &&
+           problem->member && problem->key[0] && problem->key[1] && problem->index[0] && problem->index[1] &&
+           problem->start && problem->load && problem->heap;
 }
 
 void partition_problem_destroy(struct partition_problem *problem)
@@ -59,11 +59,11 @@ void partition_problem_destroy(struct partition_problem *problem)
     free(problem->by_rate);
     free(problem->by_latency);
     free(problem->by_share);
-    free(problem->job_bytes);
     free(problem->member);
     for (int i = 0; i < 2; i++) {
         free(problem->key[i]);
         free(problem->index[i]);
+        free(problem->jobs[i]);
     }
     free(problem->start);
     free(problem->load);
@@ -123,7 +123,8 @@ static void describe_streams(struct partition_problem *problem)
                                                          .interval_ns = spec->interval_ns,
                                                          .work_ns = load.shortest_ns,
                                                          .packet_bytes = core_stream_packet_bytes(spec),
-                                                         .burst_packets = spec->burst_packets};
+                                                         .burst_packets = spec->burst_packets,
+                                                         .alone = core_stream_packets_alone(spec)};
     }
 }
 
@@ -282,9 +283,9 @@ static bool gpu_alone(const struct partition_problem *problem, const struct conf
     const struct partition_plan_input *input = problem->input;
     core_ns period_ns, work_ns = problem->traffic[i].work_ns;
     for (uint32_t n = 0; (period_ns = partition_candidate_period_ns(problem, work_ns, n)) > 0; n++) {
-        uint64_t scratch, job = partition_problem_job_bytes(problem, i, period_ns);
-        struct perfmodel_stages stages = perfmodel_gpu_stages(
-            card, &input->profile->margins, &job, 1, partition_problem_busy(problem, card), &scratch);
+        const struct perfmodel_jobs jobs = partition_problem_jobs(problem, i, period_ns);
+        struct perfmodel_stages stages = perfmodel_gpu_stages_falling(
+            card, &input->profile->margins, &jobs, 1, partition_problem_busy(problem, card));
         if (!input->paper)
             stages.host_ns =
                 perfmodel_gpu_host_ns(card, perfmodel_gpu_job_packets(&problem->specs[i], period_ns));

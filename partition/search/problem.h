@@ -24,6 +24,7 @@ struct partition_traffic {
     uint64_t rate, packet_rate;           /* perfmodel/flow.h */
     core_ns interval_ns, work_ns;         /* d' on a GPU */
     uint32_t packet_bytes, burst_packets; /* padded */
+    bool alone;                           /* its packets stand alone: each is a job */
 };
 
 /* The streams as arrays, one for each figure that the search reads in its inner loops: that is why they are
@@ -46,7 +47,8 @@ struct partition_problem {
     core_ns weighed_ns;
     uint64_t *capacity; /* by GPU: estimated bytes of a batch that it can carry; 1 each if all are alike */
     /* scratch, with room for all streams */
-    uint64_t *key[2], *job_bytes;
+    uint64_t *key[2];
+    struct perfmodel_jobs *jobs[2];
     uint32_t *index[2], *member;
     struct perfmodel_cpu_task *dealt_task;
     struct perfmodel_edf_set *edf_set;    /* not in paper mode */
@@ -75,26 +77,31 @@ static inline struct perfmodel_flow_load partition_problem_load(const struct par
     const struct partition_traffic *traffic = &problem->traffic[i];
     uint64_t burst_bytes = (uint64_t)traffic->burst_packets * traffic->packet_bytes;
     return (struct perfmodel_flow_load){.streams = 1,
+                                        .jobs = traffic->alone ? traffic->burst_packets : 1,
+                                        .jobs_rate = traffic->alone ? traffic->packet_rate : 0,
                                         .burst_bytes = burst_bytes,
                                         .rate = traffic->rate,
-                                        .job_burst_bytes = burst_bytes,
-                                        .job_rate = traffic->rate,
+                                        .job_burst_bytes =
+                                            traffic->alone ? traffic->packet_bytes : burst_bytes,
+                                        .job_rate = traffic->alone ? 0 : traffic->rate,
                                         .unit_bytes = traffic->packet_bytes,
                                         .shortest_ns = traffic->work_ns,
                                         .burst_packets = traffic->burst_packets,
                                         .packet_rate = traffic->packet_rate};
 }
 
-/* perfmodel_gpu_job_bytes of a stream, from its traffic. */
-static inline uint64_t partition_problem_job_bytes(const struct partition_problem *problem, size_t i,
-                                                   core_ns period_ns)
+/* perfmodel_gpu_jobs of a stream, from its traffic. */
+static inline struct perfmodel_jobs partition_problem_jobs(const struct partition_problem *problem, size_t i,
+                                                           core_ns period_ns)
 {
     const struct partition_traffic *traffic = &problem->traffic[i];
     if (problem->input->paper)
-        return perfmodel_gpu_job_bytes(&problem->specs[i], period_ns, true);
+        return perfmodel_gpu_jobs(&problem->specs[i], period_ns, true);
     uint64_t whole =
         period_ns < traffic->interval_ns ? 0 : (uint64_t)period_ns / (uint64_t)traffic->interval_ns;
-    return (traffic->burst_packets + whole) * traffic->packet_bytes;
+    const uint64_t packets = traffic->burst_packets + whole;
+    return traffic->alone ? (struct perfmodel_jobs){traffic->packet_bytes, packets}
+                          : (struct perfmodel_jobs){packets * traffic->packet_bytes, 1};
 }
 
 /* Deals the streams with on_gpu[i] == 0 to the workers: worst fit by falling share. Fills plan->worker and

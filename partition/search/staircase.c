@@ -1,5 +1,7 @@
 #include "partition/search/staircase.h"
 
+#include <math.h>
+
 #define SAMPLE        256
 #define LACK_PPB      (PARTITION_SHARE_ONE / 40) /* a sample is not that far off */
 #define NECESSARY_PPB (PARTITION_SHARE_ONE / 8)  /* nor is a period from the best one near it */
@@ -41,6 +43,7 @@ static struct perfmodel_flow_load load_at(const struct search *search, core_ns p
             perfmodel_flow_load_at(spec, search->problem->input->profile, period_ns);
         perfmodel_flow_load_add(&load, &one);
     }
+    load.jobs = (uint64_t)ceil((double)load.jobs * (double)search->load->streams / (double)load.streams);
     load.streams = search->load->streams;
     load.shortest_ns = search->load->shortest_ns;
     load.burst_bytes = (uint64_t)((double)search->load->burst_bytes * (double)load.burst_bytes /

@@ -263,6 +263,7 @@ static core_status append(struct server_stream_io *io, struct server_packet *pac
         .key = packet->cpu.key,
         .iv = gpu->fresh ? stream->cpu->chain : NULL,
         .unit_iv = packet->cpu.begins_unit ? server_packet_payload(packet) - CORE_BLOCK_BYTES : NULL,
+        .alone = core_stream_packets_alone(&stream->spec),
         .cookie = server_gpu_cookie(packet, backed)};
     struct gpu_place place;
     core_status status = gpu_arena_append(server_gpu_arenas(gpu->port->gpu), io->index, &entry, &place);

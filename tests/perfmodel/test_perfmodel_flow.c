@@ -96,9 +96,58 @@ static void a_load_by_hand(void **state)
     assert_memory_equal(&sum, &none, sizeof sum);
 }
 
+/* The first stream of above, whose packets stand alone: 3 + T/t jobs of a packet each. Where the IV goes on from
+ * the message before, or messages may be longer, it is as above. */
+static void a_load_of_packets_alone_by_hand(void **state)
+{
+    (void)state;
+    struct core_stream_spec spec = {.packet_bytes = 1000, /* 1008 padded */
+                                    .burst_packets = 3,
+                                    .interval_ns = 2016000,
+                                    .latency_ns = 64 * CORE_NS_PER_MS,
+                                    .cipher = CORE_CIPHER_AES_128_CBC,
+                                    .padding = CORE_PADDING_PKCS7,
+                                    .unit = CORE_UNIT_MESSAGE,
+                                    .iv = CORE_IV_EXPLICIT,
+                                    .message_packets = 1};
+    const struct config_profile profile = {.margins = {.in_ns = 300, .out_ns = 700}};
+    const struct perfmodel_flow_load alone = perfmodel_flow_load_of(&spec, &profile);
+    struct perfmodel_flow_load sum = {0};
+    assert_int_equal(alone.streams, 1);
+    assert_int_equal(alone.job_burst_bytes, 1008);
+    assert_int_equal(alone.job_rate, 0);
+    assert_int_equal(alone.burst_bytes, 3 * 1008);
+    assert_int_equal(perfmodel_flow_batch_jobs(&alone, 2015000), 4);
+    assert_int_equal(perfmodel_flow_batch_jobs(&alone, 4031000), 5);
+    struct perfmodel_flow_load at = perfmodel_flow_load_at(&spec, &profile, 2015999);
+    assert_int_equal(at.job_burst_bytes, 1008);
+    assert_int_equal(perfmodel_flow_batch_jobs(&at, 2015999), 3);
+    at = perfmodel_flow_load_at(&spec, &profile, 2016000);
+    assert_int_equal(perfmodel_flow_batch_jobs(&at, 2016000), 4);
+    struct core_stream_spec chained[] = {spec, spec};
+    chained[0].iv = CORE_IV_CHAIN;
+    chained[1].message_packets = 0;
+    perfmodel_flow_load_add(&sum, &alone);
+    for (size_t i = 0; i < 2; i++) {
+        const struct perfmodel_flow_load one = perfmodel_flow_load_of(&chained[i], &profile);
+        assert_int_equal(one.job_burst_bytes, 3 * 1008);
+        assert_int_equal(one.job_rate, one.rate);
+        assert_int_equal(perfmodel_flow_batch_jobs(&one, 4032000), 1);
+        perfmodel_flow_load_add(&sum, &one);
+    }
+    assert_int_equal(perfmodel_flow_batch_jobs(&sum, 4031000), 5 + 2);
+    struct perfmodel_flow_load cover = alone;
+    perfmodel_flow_load_cover(&cover, &sum);
+    assert_int_equal(perfmodel_flow_batch_jobs(&cover, 4031000), 5 + 2);
+    perfmodel_flow_load_remove(&sum, &alone);
+    assert_int_equal(perfmodel_flow_batch_jobs(&sum, 4031000), 2);
+    assert_int_equal(sum.jobs_rate, 0);
+}
+
 /* Ten streams with bursts of 1,000 bytes, together 0.5 bytes per ns, so in periods of 50 us: 35,000 bytes at
  * most, 25,000 on average, jobs of at most 1000 + 0.05 * 50000 = 3,500 bytes. */
 static const struct perfmodel_flow_load ten = {.streams = 10,
+                                               .jobs = 10,
                                                .burst_bytes = 10000,
                                                .rate = UINT64_C(1) << 31,
                                                .job_burst_bytes = 1000,
@@ -361,11 +410,11 @@ static void stairs_by_hand(void **state)
 static struct perfmodel_flow_verdict judge_stairs(const struct flow_crowd *crowd, core_ns period_ns)
 {
     struct perfmodel_flow_load load = {0};
-    uint64_t jobs[FLOW_CROWD_STREAMS];
+    struct perfmodel_jobs jobs[FLOW_CROWD_STREAMS];
     for (size_t k = 0; k < crowd->count; k++) {
         struct perfmodel_flow_load one = perfmodel_flow_load_at(&crowd->specs[k], &crowd->profile, period_ns);
         perfmodel_flow_load_add(&load, &one);
-        jobs[k] = perfmodel_gpu_job_bytes(&crowd->specs[k], period_ns, false);
+        jobs[k] = perfmodel_gpu_jobs(&crowd->specs[k], period_ns, false);
     }
     struct perfmodel_stages fullest = flow_crowd_stages(crowd, jobs, crowd->count);
     return perfmodel_flow_judge_staircase(crowd->card, &load, &fullest, period_ns);
@@ -385,7 +434,7 @@ static void random_batches(const struct flow_crowd *crowd, struct pipeline *pipe
     core_ns start_ns = test_random_in(random, 0, BATCHES / 2) * pipeline->period_ns;
     int pause = test_random_chance(random, 50) ? 0 : (int)test_random_in(random, 1, 60);
     for (int n = 0; n < BATCHES; n++) {
-        uint64_t jobs[FLOW_CROWD_STREAMS];
+        struct perfmodel_jobs jobs[FLOW_CROWD_STREAMS];
         size_t count = 0;
         for (size_t i = 0; i < crowd->count; i++) {
             const struct core_stream_spec *spec = &crowd->specs[i];
@@ -396,7 +445,7 @@ static void random_batches(const struct flow_crowd *crowd, struct pipeline *pipe
                 open_ns = close_ns - 1;
             uint64_t bytes = flow_crowd_send(spec, &tat_ns[i], open_ns, close_ns);
             if (bytes > 0)
-                jobs[count++] = bytes;
+                jobs[count++] = flow_crowd_jobs(spec, bytes);
         }
         pipeline->stages.close_ns[n] = n * pipeline->period_ns;
         pipeline->stages.takes[n] = flow_crowd_stages(crowd, jobs, count);
@@ -499,9 +548,14 @@ static void no_bound_is_below_a_batch(void **state)
         flow_crowd_random(&crowd, &random);
         core_ns period_ns = test_random_log(&random, 1000, 100000000);
         struct perfmodel_flow_verdict verdict = perfmodel_flow_judge(crowd.card, &crowd.load, period_ns);
-        uint64_t jobs[FLOW_CROWD_STREAMS], bytes = 0;
-        for (size_t k = 0; k < crowd.count; k++)
-            bytes += jobs[k] = perfmodel_gpu_job_bytes(&crowd.specs[k], period_ns, false);
+        struct perfmodel_jobs jobs[FLOW_CROWD_STREAMS];
+        uint64_t bytes = 0, count = 0;
+        for (size_t k = 0; k < crowd.count; k++) {
+            jobs[k] = perfmodel_gpu_jobs(&crowd.specs[k], period_ns, false);
+            bytes += jobs[k].bytes * jobs[k].count;
+            count += jobs[k].count;
+        }
+        assert_true(perfmodel_flow_batch_jobs(&crowd.load, period_ns) >= count);
         struct perfmodel_stages stages = flow_crowd_stages(&crowd, jobs, crowd.count);
         assert_true(verdict.batch_bytes >= bytes);
         assert_true(verdict.bounds.up_ns >= stages.up_ns && verdict.bounds.down_ns >= stages.down_ns &&
@@ -554,6 +608,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_load_by_hand),
+        cmocka_unit_test(a_load_of_packets_alone_by_hand),
         cmocka_unit_test(bounds_by_hand),
         cmocka_unit_test(loads_at_a_period),
         cmocka_unit_test(loads_at_a_period_cover_all),

@@ -40,7 +40,7 @@ static void fill(const struct flow_crowd *crowd, struct pipeline *pipeline, stru
     int pause = test_random_chance(random, 60) ? 0 : (int)test_random_in(random, 1, 40);
     bool late = test_random_chance(random, 30); /* of the first batch in which there is something */
     for (int n = 0; n < BATCHES; n++) {
-        uint64_t jobs[FLOW_CROWD_STREAMS];
+        struct perfmodel_jobs jobs[FLOW_CROWD_STREAMS];
         size_t count = 0;
         for (size_t i = 0; i < crowd->count; i++) {
             const struct core_stream_spec *spec = &crowd->specs[i];
@@ -51,7 +51,7 @@ static void fill(const struct flow_crowd *crowd, struct pipeline *pipeline, stru
                 open_ns = end_ns - 1;
             uint64_t bytes = flow_crowd_send(spec, &tat_ns[i], open_ns, end_ns);
             if (bytes > 0)
-                jobs[count++] = bytes;
+                jobs[count++] = flow_crowd_jobs(&crowd->specs[i], bytes);
         }
         pipeline->stages.close_ns[n] = pipeline->close_ns[n + 1];
         pipeline->stages.takes[n] = flow_crowd_stages(crowd, jobs, count);

@@ -192,6 +192,47 @@ static void more_is_never_faster(void **state)
     }
 }
 
+/* Jobs that are told by their sizes, of which some come again and some have no bytes, are as told one by one. */
+static void equal_jobs_are_told_together(void **state)
+{
+    (void)state;
+    struct test_random random = {.state = 10};
+    for (int i = 0; i < 3000; i++) {
+        struct test_gpu any;
+        struct config_profile_margins margins;
+        struct perfmodel_jobs falling[12];
+        uint64_t jobs[12 * 20], scratch[12 * 20], bytes = 1 << 20;
+        size_t count = 0, sizes = (size_t)test_random_in(&random, 0, 12);
+        test_gpu_margins_random(&margins, &random);
+        test_gpu_random(&any, &random);
+        const bool busy = test_random_chance(&random, 50);
+        for (size_t at = 0; at < sizes; at++) {
+            bytes = test_random_chance(&random, 20) ? bytes
+                                                    : (uint64_t)test_random_in(&random, 0, (int64_t)bytes);
+            falling[at] = (struct perfmodel_jobs){bytes, (uint64_t)test_random_in(&random, 1, 20)};
+            for (uint64_t job = 0; job < falling[at].count; job++)
+                jobs[count++] = bytes;
+        }
+        const struct perfmodel_stages each =
+            perfmodel_gpu_stages(&any.gpu, &margins, jobs, count, busy, scratch);
+        const struct perfmodel_stages together =
+            perfmodel_gpu_stages_falling(&any.gpu, &margins, falling, sizes, busy);
+        assert_memory_equal(&each, &together, sizeof each);
+    }
+}
+
+static void too_many_jobs_take_for_ever(void **state)
+{
+    (void)state;
+    struct test_gpu any;
+    struct test_random random = {.state = 11};
+    test_gpu_random(&any, &random);
+    const struct perfmodel_jobs many[] = {{32, UINT64_C(1) << 32}, {16, 1}};
+    const struct perfmodel_jobs long_one = {(UINT64_C(1) << 53) + 1, 1};
+    assert_int_equal(perfmodel_kernel_falling_ns(&any.gpu, many, 2), CORE_NS_NEVER);
+    assert_int_equal(perfmodel_kernel_falling_ns(&any.gpu, &long_one, 1), CORE_NS_NEVER);
+}
+
 /* ---- arrivals ---- */
 
 static struct core_stream_spec stream(uint32_t packet_bytes, uint32_t burst, core_ns interval_ns)
@@ -234,6 +275,26 @@ static void jobs_are_whole_packets(void **state)
     assert_int_equal(perfmodel_gpu_job_bytes(&bare, CORE_NS_NEVER, false), (INT64_MAX / 1000000 + 1) * 1024);
     bare.interval_ns = 1000;
     assert_int_equal(perfmodel_gpu_job_bytes(&bare, CORE_NS_NEVER, true) > INT64_MAX, 1);
+}
+
+static void packets_that_stand_alone_are_jobs(void **state)
+{
+    (void)state;
+    struct core_stream_spec spec = stream(1000, 8, 1000000);
+    struct perfmodel_jobs jobs = perfmodel_gpu_jobs(&spec, 5500000, false);
+    assert_true(jobs.bytes == UINT64_C(13) * 1008 && jobs.count == 1);
+    spec.unit = CORE_UNIT_MESSAGE;
+    spec.iv = CORE_IV_COUNTER;
+    jobs = perfmodel_gpu_jobs(&spec, 5500000, false); /* a message may have them all */
+    assert_true(jobs.bytes == UINT64_C(13) * (1008 + 16) && jobs.count == 1);
+    spec.message_packets = 1;
+    jobs = perfmodel_gpu_jobs(&spec, 5500000, false);
+    assert_true(jobs.bytes == 1008 + 16 && jobs.count == 13);
+    jobs = perfmodel_gpu_jobs(&spec, 5500000, true);
+    assert_true(jobs.bytes == 5500 && jobs.count == 1);
+    spec.iv = CORE_IV_CHAIN;
+    jobs = perfmodel_gpu_jobs(&spec, 5500000, false);
+    assert_true(jobs.bytes == UINT64_C(13) * 1008 && jobs.count == 1);
 }
 
 /* A fluid never has more than the packets; a longer period never has less. */
@@ -279,7 +340,10 @@ int main(void)
         cmocka_unit_test(stages_by_hand),
         cmocka_unit_test(stages_saturate),
         cmocka_unit_test(more_is_never_faster),
+        cmocka_unit_test(equal_jobs_are_told_together),
+        cmocka_unit_test(too_many_jobs_take_for_ever),
         cmocka_unit_test(jobs_are_whole_packets),
+        cmocka_unit_test(packets_that_stand_alone_are_jobs),
         cmocka_unit_test(jobs_are_monotone),
         cmocka_unit_test(what_is_left_of_a_deadline),
     };

@@ -18,6 +18,8 @@ struct filling {
     struct test_random *random;
     struct source *source; /* by falling job_bytes */
     uint64_t *job, *scratch;
+    size_t jobs; /* of the batch */
+    bool sorted;
     uint32_t parts;          /* groups, or batches over which a burst is spread: 2 .. 4 */
     uint32_t start;          /* batch that PIPELINE_SAVED saves for */
     uint32_t active_batches; /* PIPELINE_AGAIN: until then all send */
@@ -156,9 +158,24 @@ static void alternate(struct filling *filling, uint32_t n)
     filling->silent_batches = filling->active_batches + (uint32_t)test_random_in(filling->random, 1, 6);
 }
 
-/* The bytes of a stream's job. */
-static uint64_t fill_job(struct filling *filling, struct source *source, size_t i, uint32_t n,
-                         struct batch *batch)
+static void add_job(struct filling *filling, uint64_t bytes)
+{
+    filling->sorted = filling->sorted && (filling->jobs == 0 || bytes <= filling->job[filling->jobs - 1]);
+    filling->job[filling->jobs++] = bytes;
+}
+
+/* Of so many packets of a stream: all that there may be, or less. */
+static uint64_t any_bytes(struct filling *filling, const struct source *source, uint64_t packets)
+{
+    const uint64_t least = packets * CORE_BLOCK_BYTES, most = packets * source->packet_bytes;
+    if (!filling->pattern->small_too || test_random_chance(filling->random, 30))
+        return most;
+    return least + (uint64_t)test_random_in(filling->random, 0, (int64_t)(most - least)) / 16 * 16;
+}
+
+/* A stream's jobs. */
+static void fill_jobs(struct filling *filling, struct source *source, size_t i, uint32_t n,
+                      struct batch *batch)
 {
     core_ns opening_ns = pipeline_close_ns(filling->gpu, n - 1), first_ns;
     core_ns closing_ns = pipeline_close_ns(filling->gpu, n);
@@ -170,17 +187,16 @@ static uint64_t fill_job(struct filling *filling, struct source *source, size_t 
         batches_police(policed, opening_ns + wish.offset_ns, closing_ns, wish.packets, &first_ns);
     policed->tolerance_ns = tolerance_ns;
     if (packets == 0)
-        return 0;
+        return;
     core_ns due_ns = first_ns + filling->gpu->profile->margins.in_ns + source->work_ns;
     if (batch->packets == 0 || due_ns < batch->due_ns) {
         batch->due_ns = due_ns;
         batch->work_ns = source->work_ns;
     }
     batch->packets += packets;
-    uint64_t least = packets * CORE_BLOCK_BYTES, most = packets * source->packet_bytes;
-    if (!filling->pattern->small_too || test_random_chance(filling->random, 30))
-        return most;
-    return least + (uint64_t)test_random_in(filling->random, 0, (int64_t)(most - least)) / 16 * 16;
+    const uint64_t each = core_stream_packets_alone(source->spec) ? 1 : packets;
+    for (; packets > 0; packets -= each)
+        add_job(filling, any_bytes(filling, source, each));
 }
 
 static int falling(const void *a, const void *b)
@@ -192,20 +208,26 @@ static int falling(const void *a, const void *b)
 static void fill_batch(struct filling *filling, uint32_t n, struct batch *batch)
 {
     const struct pipeline_gpu *gpu = filling->gpu;
-    size_t jobs = 0;
-    bool sorted = true;
     *batch = (struct batch){0};
+    filling->jobs = 0;
+    filling->sorted = true;
     alternate(filling, n);
-    for (size_t i = 0; i < gpu->count; i++) {
-        uint64_t bytes = fill_job(filling, &filling->source[i], i, n, batch);
-        sorted = sorted && (jobs == 0 || bytes <= filling->job[jobs - 1]);
-        filling->job[jobs] = bytes;
-        jobs += bytes > 0;
-    }
-    if (!sorted)
-        qsort(filling->job, jobs, sizeof *filling->job, falling);
-    batch->stages = perfmodel_gpu_stages(gpu->card, &gpu->profile->margins, filling->job, jobs, gpu->busy,
-                                         filling->scratch);
+    for (size_t i = 0; i < gpu->count; i++)
+        fill_jobs(filling, &filling->source[i], i, n, batch);
+    if (!filling->sorted)
+        qsort(filling->job, filling->jobs, sizeof *filling->job, falling);
+    batch->stages = perfmodel_gpu_stages(gpu->card, &gpu->profile->margins, filling->job, filling->jobs,
+                                         gpu->busy, filling->scratch);
+}
+
+/* Of one batch, at either period. */
+static size_t jobs_most(const struct pipeline_gpu *gpu)
+{
+    const core_ns period_ns = core_time_max(gpu->period_ns, gpu->next_period_ns);
+    uint64_t jobs = 1;
+    for (size_t i = 0; i < gpu->count; i++)
+        jobs += perfmodel_gpu_jobs(&gpu->specs[i], period_ns, false).count;
+    return (size_t)jobs;
 }
 
 core_status batches_fill(const struct pipeline_gpu *gpu, const struct pipeline_pattern *pattern,
@@ -213,8 +235,8 @@ core_status batches_fill(const struct pipeline_gpu *gpu, const struct pipeline_p
 {
     struct filling filling = {.gpu = gpu, .pattern = pattern, .random = random};
     filling.source = malloc(gpu->count * sizeof *filling.source);
-    filling.job = malloc((gpu->count + 1) * sizeof *filling.job);
-    filling.scratch = malloc(gpu->count * sizeof *filling.scratch);
+    filling.job = malloc(jobs_most(gpu) * sizeof *filling.job);
+    filling.scratch = malloc(jobs_most(gpu) * sizeof *filling.scratch);
     core_status status = CORE_NO_MEMORY;
     if (filling.source != NULL && filling.job != NULL && filling.scratch != NULL) {
         filling.parts = (uint32_t)test_random_in(random, 2, 4);

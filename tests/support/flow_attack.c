@@ -7,9 +7,21 @@
 
 /* ---- sets ---- */
 
+/* In some sets: so many streams' packets stand alone. */
+static void stand_alone(struct core_stream_spec *spec, struct test_random *random, int percent)
+{
+    if (!test_random_chance(random, percent))
+        return;
+    spec->unit = CORE_UNIT_MESSAGE;
+    spec->iv = CORE_IV_EXPLICIT;
+    spec->message_packets = 1;
+}
+
 /* Bursts that are earned back within a few periods, so that a script has several of them. */
 static void random_streams(struct flow_attack_set *set, struct test_random *random)
 {
+    struct test_random beside = {~random->state}; /* the rest is as it would be without */
+    const int alone_percent = test_random_chance(&beside, 50) ? 60 : 0;
     const core_ns period_ns = set->gpu.period_ns;
     const bool alike = test_random_chance(random, 30), fluid = test_random_chance(random, 25);
     set->gpu.count = (size_t)test_random_in(random, 1, FLOW_ATTACK_STREAMS);
@@ -27,6 +39,7 @@ static void random_streams(struct flow_attack_set *set, struct test_random *rand
             spec->burst_packets = 1;
         } else if (test_random_chance(random, 20)) /* a batch has k packets of it, and no more */
             spec->interval_ns = period_ns + period_ns / test_random_in(random, 8, 100);
+        stand_alone(spec, &beside, alone_percent);
         struct perfmodel_flow_load one = perfmodel_flow_load_of(spec, &set->profile);
         perfmodel_flow_load_add(&set->load, &one);
     }
@@ -113,16 +126,16 @@ static void random_host(struct flow_attack_set *set, uint64_t seed)
 
 static struct perfmodel_stages fullest_of(const struct flow_attack_set *set, core_ns period_ns)
 {
-    uint64_t jobs[FLOW_ATTACK_STREAMS], scratch[FLOW_ATTACK_STREAMS];
+    struct perfmodel_jobs jobs[FLOW_ATTACK_STREAMS];
     for (size_t i = 0; i < set->gpu.count; i++) {
         size_t at = i;
-        uint64_t bytes = perfmodel_gpu_job_bytes(&set->specs[i], period_ns, false);
-        for (; at > 0 && jobs[at - 1] < bytes; at--)
+        const struct perfmodel_jobs own = perfmodel_gpu_jobs(&set->specs[i], period_ns, false);
+        for (; at > 0 && jobs[at - 1].bytes < own.bytes; at--)
             jobs[at] = jobs[at - 1];
-        jobs[at] = bytes;
+        jobs[at] = own;
     }
-    struct perfmodel_stages stages = perfmodel_gpu_stages(&set->card.gpu, &set->profile.margins, jobs,
-                                                          set->gpu.count, set->gpu.busy, scratch);
+    struct perfmodel_stages stages = perfmodel_gpu_stages_falling(&set->card.gpu, &set->profile.margins, jobs,
+                                                                  set->gpu.count, set->gpu.busy);
     stages.host_ns = perfmodel_gpu_host_ns(&set->card.gpu, packets_of(set, period_ns));
     return stages;
 }

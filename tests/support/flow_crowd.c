@@ -28,8 +28,20 @@ static void plausible_card(struct test_gpu *card, struct test_random *random)
             1 + 3 * i, (uint32_t)test_random_in(random, 100000 + 200000 * i, 400000 + 200000 * i)};
 }
 
+/* In some sets: so many streams' packets stand alone. */
+static void stand_alone(struct core_stream_spec *spec, struct test_random *random, int percent)
+{
+    if (!test_random_chance(random, percent))
+        return;
+    spec->unit = CORE_UNIT_MESSAGE;
+    spec->iv = CORE_IV_EXPLICIT;
+    spec->message_packets = 1;
+}
+
 void flow_crowd_random(struct flow_crowd *crowd, struct test_random *random)
 {
+    struct test_random beside = {~random->state}; /* the rest is as it would be without */
+    const int alone_percent = test_random_chance(&beside, 50) ? 50 : 0;
     memset(crowd, 0, sizeof *crowd);
     test_gpu_random(&crowd->gpu, random);
     if (test_random_chance(random, 85))
@@ -48,6 +60,7 @@ void flow_crowd_random(struct flow_crowd *crowd, struct test_random *random)
                                               test_random_log(random, 2000, 4000000) * (int64_t)crowd->count,
                                           .latency_ns = CORE_NS_PER_S,
                                           .cipher = CORE_CIPHER_AES_128_CBC};
+        stand_alone(spec, &beside, alone_percent);
         struct perfmodel_flow_load one = perfmodel_flow_load_of(spec, &crowd->profile);
         perfmodel_flow_load_add(&crowd->load, &one);
     }
@@ -62,15 +75,22 @@ void flow_crowd_free(struct flow_crowd *crowd)
 
 static int compare_falling(const void *a, const void *b)
 {
-    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
-    return (left < right) - (left > right);
+    const struct perfmodel_jobs *left = a, *right = b;
+    return (left->bytes < right->bytes) - (left->bytes > right->bytes);
 }
 
-struct perfmodel_stages flow_crowd_stages(const struct flow_crowd *crowd, uint64_t *jobs, size_t count)
+struct perfmodel_jobs flow_crowd_jobs(const struct core_stream_spec *spec, uint64_t bytes)
 {
-    uint64_t scratch[FLOW_CROWD_STREAMS];
+    if (!core_stream_packets_alone(spec))
+        return (struct perfmodel_jobs){bytes, 1};
+    return (struct perfmodel_jobs){spec->packet_bytes, bytes / spec->packet_bytes};
+}
+
+struct perfmodel_stages flow_crowd_stages(const struct flow_crowd *crowd, struct perfmodel_jobs *jobs,
+                                          size_t count)
+{
     qsort(jobs, count, sizeof *jobs, compare_falling);
-    return perfmodel_gpu_stages(&crowd->gpu.gpu, &crowd->profile.margins, jobs, count, crowd->busy, scratch);
+    return perfmodel_gpu_stages_falling(&crowd->gpu.gpu, &crowd->profile.margins, jobs, count, crowd->busy);
 }
 
 uint64_t flow_crowd_send(const struct core_stream_spec *spec, core_ns *tat_ns, core_ns open_ns,

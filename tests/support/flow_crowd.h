@@ -22,8 +22,12 @@ struct flow_crowd {
 void flow_crowd_random(struct flow_crowd *crowd, struct test_random *random);
 void flow_crowd_free(struct flow_crowd *crowd);
 
+/* The jobs of so many bytes of a stream, all of them in whole packets. */
+struct perfmodel_jobs flow_crowd_jobs(const struct core_stream_spec *spec, uint64_t bytes);
+
 /* What a batch of these jobs takes; they are sorted. */
-struct perfmodel_stages flow_crowd_stages(const struct flow_crowd *crowd, uint64_t *jobs, size_t count);
+struct perfmodel_stages flow_crowd_stages(const struct flow_crowd *crowd, struct perfmodel_jobs *jobs,
+                                          size_t count);
 
 /* The bytes that a stream sends in [open_ns, close_ns) if it sends all it may, at the police's earliest
  * times; *tat_ns is its own, at first 0. */

@@ -87,16 +87,24 @@ static int falling(const void *a, const void *b)
 /* What the model says of the batch's jobs. */
 static void set_times(struct history_gpu *gpu, struct history_batch *batch)
 {
-    uint64_t bytes[HISTORY_SOURCES] = {0}, job[HISTORY_SOURCES], scratch[HISTORY_SOURCES];
-    size_t jobs = 0;
+    uint64_t bytes[HISTORY_SOURCES] = {0};
+    size_t jobs = 0, most = HISTORY_SOURCES;
     for (const struct history_packet *packet = batch->head; packet != NULL; packet = packet->next)
-        bytes[packet->source] += packet->cpu.bytes;
+        most += packet->alone;
+    uint64_t *job = malloc(2 * most * sizeof *job);
+    TEST_REQUIRE(job != NULL);
+    for (const struct history_packet *packet = batch->head; packet != NULL; packet = packet->next)
+        if (packet->alone)
+            job[jobs++] = packet->cpu.bytes;
+        else
+            bytes[packet->source] += packet->cpu.bytes;
     for (size_t i = 0; i < HISTORY_SOURCES; i++)
         if (bytes[i] > 0)
             job[jobs++] = bytes[i];
     qsort(job, jobs, sizeof *job, falling);
     struct perfmodel_stages stages =
-        perfmodel_gpu_stages(gpu->card, &gpu->profile->margins, job, jobs, gpu->busy, scratch);
+        perfmodel_gpu_stages(gpu->card, &gpu->profile->margins, job, jobs, gpu->busy, job + most);
+    free(job);
     batch->took_ns[PIPELINE_UP] = taken_ns(gpu, stages.up_ns, batch->number, PIPELINE_UP);
     batch->took_ns[PIPELINE_KERNEL] = taken_ns(gpu, stages.kernel_ns, batch->number, PIPELINE_KERNEL);
     batch->took_ns[PIPELINE_DOWN] = taken_ns(gpu, stages.down_ns, batch->number, PIPELINE_DOWN);

@@ -19,6 +19,7 @@ struct history_packet {
     core_ns deadline_ns;         /* eligible + latency bound */
     core_ns due_ns;              /* its unit has to have finished it, so that it is returned by then */
     bool policed;                /* had to wait for that */
+    bool alone;                  /* a job of its own on a GPU */
     bool promised;
 };
 

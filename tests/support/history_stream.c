@@ -157,6 +157,7 @@ static void send_next(struct history_world *world, struct history_stream *stream
                                       .eligible_ns = times.eligible_ns,
                                       .deadline_ns = times.eligible_ns + stream->spec.latency_ns,
                                       .policed = times.eligible_ns > stream->arrival_ns,
+                                      .alone = core_stream_packets_alone(&stream->spec),
                                       .promised = true};
     packet->cpu = (struct cpu_packet){
         .stream = stream->cpu, .data = payload, .bytes = packet_bytes(world, &stream->spec)};

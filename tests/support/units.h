@@ -12,11 +12,12 @@ static inline struct test_random test_units_beside(const struct test_random *ran
     return (struct test_random){random->state ^ UINT64_C(0x6d65737361676573)};
 }
 
-/* Makes it a stream of messages with any of the IVs, some with a pattern, some that decrypt, and some of
- * transport-stream packets. */
+/* Makes it a stream of messages with any of the IVs, some of one packet each, some with a pattern, some that
+ * decrypt, and some of transport-stream packets. */
 static inline void test_units_message(struct core_stream_spec *spec, struct test_random *random)
 {
     spec->unit = CORE_UNIT_MESSAGE;
+    spec->message_packets = random->state >> 62 != 0; /* no draw: the rest is as it would be without */
     if (test_random_chance(random, 5)) {
         spec->records = CORE_RECORDS_TS;
         spec->iv = CORE_IV_CONSTANT;

@@ -584,7 +584,7 @@ static void crowd_stream(struct crowd *crowd, struct test_random *random, core_n
     struct perfmodel_flow_load one = perfmodel_flow_load_of(&spec, &crowd->profile);
     perfmodel_flow_load_add(&crowd->load, &one);
     long double packet = spec.packet_bytes, burst = spec.burst_packets * packet;
-    crowd->flow.jobs++;
+    crowd->flow.jobs_max = ++crowd->flow.jobs;
     crowd->flow.burst_bytes += burst;
     crowd->flow.rate += packet / (long double)spec.interval_ns;
     crowd->flow.rate_max = crowd->flow.rate + (long double)crowd->flow.jobs * 0x1p-32L;

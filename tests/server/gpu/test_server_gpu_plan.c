@@ -165,6 +165,16 @@ struct tally {
     int at_once, in_steps, never;
 };
 
+/* All streams are in both plans, and so in the batches on the way. */
+static void expect_all_packets(const struct partition_gpu_plan *plan, bool on_the_way)
+{
+    const uint64_t packets = perfmodel_flow_batch_packets(&crowd.load, plan->period_ns);
+    assert_int_equal(perfmodel_flow_batch_packets(&plan->load, plan->period_ns), packets);
+    assert_int_equal(perfmodel_flow_batch_jobs(&plan->load, plan->period_ns),
+                     perfmodel_flow_batch_jobs(&crowd.load, plan->period_ns));
+    assert_true(!on_the_way || plan->batch_packets == packets);
+}
+
 /* From one period to the other as a batcher would go: every single step is proven. */
 static void go(const struct partition_gpu_plan *from, const struct partition_gpu_plan *to,
                struct tally *tally)
@@ -179,6 +189,7 @@ static void go(const struct partition_gpu_plan *from, const struct partition_gpu
         assert_true(plans.count == 0 || next.number == from->number);
         assert_true(perfmodel_flow_judge(next.card, &next.load, next.period_ns).latency_ns <=
                     next.load.shortest_ns);
+        expect_all_packets(&next, plans.count > 0);
         at = next;
         assert_true(++steps < 64);
     }
