@@ -119,6 +119,9 @@ static void a_load_of_packets_alone_by_hand(void **state)
     assert_int_equal(alone.burst_bytes, 3 * 1008);
     assert_int_equal(perfmodel_flow_batch_jobs(&alone, 2015000), 4);
     assert_int_equal(perfmodel_flow_batch_jobs(&alone, 4031000), 5);
+    const struct perfmodel_flow_verdict verdict = judge(&hand_profile, &hand_card, &alone, 2015000);
+    assert_int_equal(verdict.memory_bytes,
+                     verdict.arenas * (2 * verdict.batch_bytes + 4 * 16)); /* four jobs */
     struct perfmodel_flow_load at = perfmodel_flow_load_at(&spec, &profile, 2015999);
     assert_int_equal(at.job_burst_bytes, 1008);
     assert_int_equal(perfmodel_flow_batch_jobs(&at, 2015999), 3);

@@ -157,11 +157,40 @@ static void shrinking_keeps_the_bound(void **state)
     keep_the_bound(false, 2);
 }
 
+/* A batch of either period may be in the run: it is judged as one in which both have the jobs of the longer. */
+static void either_period_has_the_jobs_of_the_longer(void **state)
+{
+    static struct flow_crowd crowd;
+    struct test_random random = {.state = 3};
+    int mixed = 0;
+    (void)state;
+    for (int i = 0; i < PIPELINES; i++) {
+        flow_crowd_random(&crowd, &random);
+        const core_ns short_ns = test_random_log(&random, 1000, 10000000),
+                      long_ns = short_ns * test_random_in(&random, 2, 40);
+        struct perfmodel_flow_load most = crowd.load;
+        most.jobs = perfmodel_flow_batch_jobs(&crowd.load, long_ns);
+        most.jobs_rate = 0;
+        mixed += most.jobs > perfmodel_flow_batch_jobs(&crowd.load, short_ns);
+        for (int grows = 0; grows < 2; grows++) {
+            const core_ns from_ns = grows ? short_ns : long_ns, to_ns = grows ? long_ns : short_ns;
+            const struct perfmodel_flow_change change =
+                perfmodel_flow_judge_change(crowd.card, &crowd.load, from_ns, to_ns);
+            const struct perfmodel_flow_change other =
+                perfmodel_flow_judge_change(crowd.card, &most, from_ns, to_ns);
+            assert_memory_equal(&change.bounds, &other.bounds, sizeof change.bounds);
+        }
+        flow_crowd_free(&crowd);
+    }
+    assert_true(mixed > PIPELINES / 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(growing_keeps_the_bound),
         cmocka_unit_test(shrinking_keeps_the_bound),
+        cmocka_unit_test(either_period_has_the_jobs_of_the_longer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

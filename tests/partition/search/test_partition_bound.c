@@ -96,10 +96,54 @@ static void refuses_what_either_rule_refuses(void **state)
     assert_true(refused > SETS / 20 && stricter[0] > 0 && stricter[1] > 0);
 }
 
+static bool has_plan(const struct partition_plan_input *input)
+{
+    struct partition_plan *plan = NULL;
+    assert_int_equal(partition_plan_make(partition_plan_method_find("bands"), input, &plan, NULL), CORE_OK);
+    const bool accepted = plan->accepted;
+    partition_plan_destroy(plan);
+    return accepted;
+}
+
+/* Bursts of packets that stand alone, on all kinds of machines: the first streams, as many as have a plan. */
+static void takes_what_has_a_plan_of_packets_alone(void **state)
+{
+    (void)state;
+    static struct test_plan_set set;
+    struct test_random random = {.state = 6};
+    size_t accepted = 0;
+    for (int n = 0; n < SETS / 6; n++) {
+        test_plan_set_random(&set, &random);
+        const size_t count = set.input.count;
+        const struct core_stream_spec alone = {.packet_bytes = 1408,
+                                               .burst_packets = (uint32_t)test_random_in(&random, 2, 32),
+                                               .interval_ns = set.specs[0].interval_ns,
+                                               .latency_ns = set.specs[0].latency_ns,
+                                               .cipher = CORE_CIPHER_AES_128_CBC,
+                                               .padding = CORE_PADDING_PKCS7,
+                                               .unit = CORE_UNIT_MESSAGE,
+                                               .iv = CORE_IV_COUNTER,
+                                               .message_packets = 1};
+        for (size_t i = 0; i < count; i++)
+            set.specs[i] = alone;
+        size_t most = 0;
+        for (size_t step = 256; step > 0; step /= 2) {
+            set.input.count = most + step;
+            most += most + step <= count && has_plan(&set.input) ? step : 0;
+        }
+        set.input.count = most;
+        assert_true(most == 0 || bound_accepts(&set.input));
+        accepted += most;
+    }
+    print_message("%zu streams have a plan\n", accepted);
+    assert_true(accepted > 1000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_what_either_rule_refuses),
+        cmocka_unit_test(takes_what_has_a_plan_of_packets_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

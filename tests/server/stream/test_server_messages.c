@@ -31,9 +31,10 @@ static struct config_profile *profile;
 static struct test_client client;
 static struct {
     uint8_t crypt_blocks, skip_blocks;
-} pattern;                    /* of the streams that are opened */
-static uint64_t opened_count; /* half of the streams have a MAC, where they may */
-static bool loses;            /* cards are lost: else no packet goes another way */
+} pattern;                      /* of the streams that are opened */
+static uint8_t message_packets; /* likewise */
+static uint64_t opened_count;   /* half of the streams have a MAC, where they may */
+static bool loses;              /* cards are lost: else no packet goes another way */
 
 /* What was sent of one message. */
 struct message {
@@ -174,6 +175,7 @@ static struct talker *open_talker(enum core_iv iv, enum core_padding padding, bo
     struct test_random random = {opened_count++};
     talker->spec.mac =
         iv != CORE_IV_CHAIN && test_random_chance(&random, 50) ? CORE_MAC_HMAC_SHA_256_128 : CORE_MAC_NONE;
+    talker->spec.message_packets = message_packets;
     fill(talker->mac_id, sizeof talker->mac_id, opened_count);
     talker->spec.first_unit =
         iv == CORE_IV_COUNTER || talker->spec.mac != CORE_MAC_NONE ? PAST_COUNT + opened_count : 0;
@@ -240,10 +242,12 @@ static void send_message(struct talker *talker, uint32_t bytes, const uint32_t *
     TEST_REQUIRE(done == bytes);
 }
 
-/* Cut every so many bytes. */
+/* Cut every so many bytes; where a message has one packet, no more than that. */
 static void send_even(struct talker *talker, uint32_t bytes, uint32_t each)
 {
     uint32_t ends[PACKETS], packets = 0, done = 0;
+    if (talker->spec.message_packets == 1 && bytes > each)
+        bytes = each;
     do {
         done = done + each < bytes ? done + each : bytes;
         ends[packets++] = done;
@@ -340,19 +344,30 @@ static void close_talker(struct talker *talker)
 
 /* ---- life ---- */
 
-/* gpus NULL: no cards. */
-static void start(int64_t cost, uint32_t cards, const char *gpus, const char *yaml)
+static void prepare(int64_t cost, uint32_t cards)
 {
     memset(&server, 0, sizeof server);
     loses = false;
+    message_packets = 0;
     profile = test_gpu_profile(cost);
     profile->gpus[0].count = cards;
+}
+
+static void dial(void)
+{
+    test_client_dial(&client, test_server_unix(&server));
+    test_client_hello_version(&client, 3, NULL);
+}
+
+/* gpus NULL: no cards. */
+static void start(int64_t cost, uint32_t cards, const char *gpus, const char *yaml)
+{
+    prepare(cost, cards);
     if (gpus != NULL)
         test_gpu_server_start(&server, gpus, yaml, profile);
     else
         test_server_start(&server, yaml, profile);
-    test_client_dial(&client, test_server_unix(&server));
-    test_client_hello_version(&client, 3, NULL);
+    dial();
 }
 
 static int set_up_workers(void **state)
@@ -369,6 +384,31 @@ static int set_up_gpu(void **state)
     return 0;
 }
 
+static int set_up_whole(void **state)
+{
+    const int status = set_up_gpu(state);
+    message_packets = 1;
+    return status;
+}
+
+/* The CUDA device's code and its kernels, on the runtime without a card. */
+static int set_up_cuda_whole(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("MILLRACE_FAKE_CUDA", "late_us=500", 1), 0); /* before there are threads */
+    prepare(100000, 1);
+    free(profile->gpus[0].name);
+    profile->gpus[0].name = strdup("Fake card");
+    profile->pinned_bytes = UINT64_C(32) << 20; /* the trial of the kernels at the start fills a batch */
+    test_server_start(&server,
+                      "client_iv: true\ngpus: {cards: [0], program: " MILLRACE_BINARY_DIR
+                      "/tests/millrace-gpu-fake, audit: 0}\n",
+                      profile);
+    dial();
+    message_packets = 1;
+    return 0;
+}
+
 static int set_up_audited(void **state)
 {
     (void)state;
@@ -381,6 +421,13 @@ static int set_up_two(void **state)
     (void)state;
     start(100000, 2, "audit: 2", "client_iv: true\n");
     return 0;
+}
+
+static int set_up_two_whole(void **state)
+{
+    const int status = set_up_two(state);
+    message_packets = 1;
+    return status;
 }
 
 static int set_up_limited(void **state)
@@ -505,6 +552,38 @@ static void messages_survive_the_loss_of_their_card(void **state)
         send_even(talker, 1000, 512);
         check_all(talker);
         close_talker(talker);
+    }
+}
+
+/* Whether some batch of the card has had a job that stands alone. */
+static bool had_jobs_alone(void)
+{
+    const struct gpu_region *region = gpu_arenas_region(server_gpu_arenas(server.server->gpus[0]));
+    for (uint32_t arena = 0; arena < region->shape.arenas; arena++)
+        if ((gpu_region_jobs(region, arena)->flags & GPU_JOB_ALONE) != 0)
+            return true;
+    return false;
+}
+
+/* Where a stream declares that they are messages, and their IVs do not chain. */
+static void packets_are_jobs_of_their_own(void **state)
+{
+    static const struct {
+        enum core_iv iv;
+        uint8_t message_packets;
+    } rows[] = {{CORE_IV_CHAIN, 0},    {CORE_IV_CONSTANT, 0}, {CORE_IV_COUNTER, 0},  {CORE_IV_EXPLICIT, 0},
+                {CORE_IV_RANDOM, 0},   {CORE_IV_CHAIN, 1},    {CORE_IV_CONSTANT, 1}, {CORE_IV_COUNTER, 1},
+                {CORE_IV_EXPLICIT, 1}, {CORE_IV_RANDOM, 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        (void)set_up_gpu(state); /* no batch of another stream before */
+        message_packets = rows[i].message_packets;
+        struct talker *talker = open_talker(rows[i].iv, CORE_PADDING_PKCS7, false, true);
+        for (uint32_t j = 0; j < 12; j++)
+            send_even(talker, 900, 900);
+        check_all(talker);
+        assert_int_equal(had_jobs_alone(), message_packets == 1 && rows[i].iv != CORE_IV_CHAIN);
+        close_talker(talker);
+        assert_int_equal(tear_down(state), 0);
     }
 }
 
@@ -722,7 +801,7 @@ static void keys_that_do_not_fit_are_refused_by_name(void **state)
                          CORE_OK);
         assert_int_equal(refused.code, rows[i].code);
     }
-    rekey(talker, 0, 9);
+    rekey(talker, talker->number, 9);
     send_even(talker, 64, 64);
     check_all(talker);
     close_talker(talker);
@@ -769,23 +848,54 @@ static void a_broken_message_harms_no_other(void **state)
     }
 }
 
+/* The connection ends, and its client is told why. */
+static void expect_malformed(uint32_t id, const char *why)
+{
+    char text[PROTOCOL_CONTROL_BYTES_MAX];
+    enum protocol_error code;
+    struct test_frame frame;
+    bool fatal;
+
+    test_client_expect(&client, PROTOCOL_ERROR, &frame);
+    assert_int_equal(frame.header.id, id);
+    assert_int_equal(
+        protocol_error_read(frame.body, frame.header.body_bytes, &code, &fatal, text, sizeof text, NULL),
+        CORE_OK);
+    assert_true(code == PROTOCOL_ERROR_MALFORMED && fatal);
+    assert_non_null(strstr(text, why));
+    test_client_expect_end(&client);
+}
+
 static void flags_that_do_not_follow(void **state)
 {
     static const struct {
         enum core_unit unit;
         uint8_t before, flags; /* before: of a packet ahead of it; PROTOCOL_DATA_LAST: none */
-    } rows[] = {{CORE_UNIT_MESSAGE, PROTOCOL_DATA_LAST, 0},
-                {CORE_UNIT_MESSAGE, PROTOCOL_DATA_LAST, PROTOCOL_DATA_LAST},
-                {CORE_UNIT_MESSAGE, PROTOCOL_DATA_FIRST, PROTOCOL_DATA_FIRST},
-                {CORE_UNIT_STREAM, PROTOCOL_DATA_LAST, PROTOCOL_DATA_FIRST},
-                {CORE_UNIT_STREAM, PROTOCOL_DATA_LAST, PROTOCOL_DATA_LAST}};
+        uint8_t message_packets;
+        const char *text;
+    } rows[] = {
+        {CORE_UNIT_MESSAGE, PROTOCOL_DATA_LAST, PROTOCOL_DATA_FIRST, 1, "each message of the stream is one"},
+        {CORE_UNIT_MESSAGE, PROTOCOL_DATA_LAST, 0, 1, "each message of the stream is one packet"},
+        {CORE_UNIT_MESSAGE, PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST, PROTOCOL_DATA_FIRST, 1,
+         "message_packets 0"},
+        {CORE_UNIT_MESSAGE, PROTOCOL_DATA_LAST, 0, 0, "DATA has no FIRST, and there is no message"},
+        {CORE_UNIT_MESSAGE, PROTOCOL_DATA_LAST, PROTOCOL_DATA_LAST, 0, "DATA has no FIRST"},
+        {CORE_UNIT_MESSAGE, PROTOCOL_DATA_FIRST, PROTOCOL_DATA_FIRST, 0, "DATA has FIRST, and the message"},
+        {CORE_UNIT_STREAM, PROTOCOL_DATA_LAST, PROTOCOL_DATA_FIRST, 0, "a stream without messages has none"},
+        {CORE_UNIT_STREAM, PROTOCOL_DATA_LAST, PROTOCOL_DATA_LAST, 0, "a stream without messages has none"}};
     static const uint8_t block[16], key[32];
     (void)state;
+    struct talker *other = open_talker(CORE_IV_COUNTER, CORE_PADDING_PKCS7, false, on_gpu());
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct talker talker = {.spec = spec};
         struct protocol_opened opened;
         talker.spec.unit = rows[i].unit;
+        talker.spec.message_packets = rows[i].message_packets;
         struct protocol_open open = test_open_inline(&talker.spec, key);
+        send_even(other, 100, 100);
+        const struct test_client right = client;
+        test_client_dial(&client, test_server_unix(&server));
+        test_client_hello_version(&client, 3, NULL);
         assert_true(test_client_ask(&client, PROTOCOL_OPEN, &open, &opened, NULL));
         talker.id = opened.stream;
         if (rows[i].before != PROTOCOL_DATA_LAST) {
@@ -793,11 +903,13 @@ static void flags_that_do_not_follow(void **state)
             expect_status(&talker, PROTOCOL_RESULT_OK);
         }
         send_packet(&talker, block, 16, rows[i].flags);
-        test_client_expect_error(&client, PROTOCOL_ERROR_MALFORMED, talker.id, true);
+        expect_malformed(talker.id, rows[i].text);
         test_client_close(&client);
-        test_client_dial(&client, test_server_unix(&server));
-        test_client_hello_version(&client, 3, NULL);
+        client = right;
+        send_even(other, 100, 100);
+        check_all(other); /* another connection's stream goes on */
     }
+    close_talker(other);
 }
 
 static void what_makes_no_sense_is_refused_by_name(void **state)
@@ -908,6 +1020,18 @@ static void a_pattern_does_not_stretch_the_limit_of_a_burst(void **state)
     {                                                                                                        \
 #test " on two GPUs", test, set_up_two, tear_down, NULL                                              \
     }
+#define WHOLE(test)                                                                                          \
+    {                                                                                                        \
+#test " on a GPU, of one packet each", test, set_up_whole, tear_down, NULL                           \
+    }
+#define CUDA_WHOLE(test)                                                                                     \
+    {                                                                                                        \
+#test " on a CUDA device, of one packet each", test, set_up_cuda_whole, tear_down, NULL              \
+    }
+#define TWO_WHOLE(test)                                                                                      \
+    {                                                                                                        \
+#test " on two GPUs, of one packet each", test, set_up_two_whole, tear_down, NULL                    \
+    }
 #define AUDITED(test)                                                                                        \
     {                                                                                                        \
 #test " audited", test, set_up_audited, tear_down, NULL                                              \
@@ -918,18 +1042,28 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ON_WORKERS(every_iv_every_padding),
         ON_GPU(every_iv_every_padding),
+        WHOLE(every_iv_every_padding),
+        CUDA_WHOLE(every_iv_every_padding),
         AUDITED(every_iv_every_padding),
         ON_WORKERS(every_cut),
         ON_GPU(every_cut),
         ON_WORKERS(every_pattern),
         ON_GPU(every_pattern),
+        WHOLE(every_pattern),
         AUDITED(every_pattern),
         ON_GPU(messages_survive_the_loss_of_their_card),
+        WHOLE(messages_survive_the_loss_of_their_card),
+        CUDA_WHOLE(messages_survive_the_loss_of_their_card),
+        cmocka_unit_test(packets_are_jobs_of_their_own),
         ON_WORKERS(keys_change_at_any_message),
         ON_GPU(keys_change_at_any_message),
+        WHOLE(keys_change_at_any_message),
+        CUDA_WHOLE(keys_change_at_any_message),
         AUDITED(keys_change_at_any_message),
         ON_GPU(keys_survive_the_loss_of_their_card),
+        WHOLE(keys_survive_the_loss_of_their_card),
         ON_TWO(keys_are_at_the_backup),
+        TWO_WHOLE(keys_are_at_the_backup),
         ON_TWO(patterns_are_at_the_backup),
         ON_WORKERS(a_key_that_comes_too_late_or_too_early),
         ON_GPU(a_key_that_comes_too_late_or_too_early),
