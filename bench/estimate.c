@@ -8,9 +8,12 @@
 #include <stdio.h>
 #include <unistd.h>
 
+enum { KEY_MESSAGES = 256 };
+
 struct options {
     struct bench_setup setup;
     uint32_t pool, packet_bytes, burst_packets;
+    bool messages;
 };
 
 static const struct argp_option option_table[] = {
@@ -18,6 +21,8 @@ static const struct argp_option option_table[] = {
     {"packet", 'k', "BYTES", 0, "Bytes of every packet, at the same rates (default: as the workload says)",
      0},
     {"burst", 'b', "N", 0, "Packets at once of every stream (default: as the workload says)", 0},
+    {"messages", KEY_MESSAGES, NULL, 0,
+     "Every packet is a message, with an IV of its own (default: a stream is one chain)", 0},
     {0},
 };
 
@@ -35,6 +40,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case 'k':
         options->packet_bytes =
             (uint32_t)core_options_bytes(state, "packet", argument, 1, CORE_PACKET_BYTES_MAX);
+        return 0;
+    case KEY_MESSAGES:
+        options->messages = true;
         return 0;
     case 'b':
         options->burst_packets = (uint32_t)core_options_count(state, "burst", argument, 1, CORE_BURST_MAX);
@@ -114,7 +122,8 @@ static core_status run(const struct options *options, struct core_error *error)
                                                               .count = options->pool,
                                                               .seed = setup->seed,
                                                               .packet_bytes = options->packet_bytes,
-                                                              .burst_packets = options->burst_packets},
+                                                              .burst_packets = options->burst_packets,
+                                                              .messages = options->messages},
                                  error);
     if (status == CORE_OK)
         status = find_all(setup, &pool, &estimate, error);

@@ -18,8 +18,14 @@ static core_status draw(struct bench_pool *pool, const struct config_workload *w
         return status;
     struct core_stream_spec *specs = calloc(list->count, sizeof *specs);
     if (specs != NULL) {
-        for (size_t i = 0; i < list->count; i++)
+        for (size_t i = 0; i < list->count; i++) {
             specs[i] = list->streams[i].spec;
+            if (request->messages) {
+                specs[i].unit = CORE_UNIT_MESSAGE;
+                specs[i].iv = CORE_IV_COUNTER;
+                specs[i].message_packets = 1;
+            }
+        }
         *pool = (struct bench_pool){.specs = specs, .count = list->count};
     }
     inputgen_streams_free(list);

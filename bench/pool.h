@@ -5,6 +5,7 @@
 #include "config/workload.h"
 #include "core/stream.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,7 @@ struct bench_pool_request {
     uint64_t seed;          /* the same workload and seed give the same streams */
     uint32_t packet_bytes;  /* of every stream, at the same rate; 0: as the workload says */
     uint32_t burst_packets; /* likewise */
+    bool messages;          /* every packet is a message, with its number for an IV */
 };
 
 /* Draws the streams. The first n of a larger pool are the pool of n. */
