@@ -64,7 +64,7 @@ struct talker {
 static const struct core_stream_spec spec = {.packet_bytes = 1024,
                                              .burst_packets = 64,
                                              .interval_ns = CORE_NS_PER_MS,
-                                             .latency_ns = 500 * CORE_NS_PER_MS,
+                                             .latency_ns = 150 * CORE_NS_PER_MS,
                                              .cipher = CORE_CIPHER_AES_192_CBC,
                                              .unit = CORE_UNIT_MESSAGE};
 
@@ -380,7 +380,7 @@ static int set_up_workers(void **state)
 static int set_up_gpu(void **state)
 {
     (void)state;
-    start(100000, 1, "audit: 0", "client_iv: true\n");
+    start(100000, 1, "audit: 0, hang_ms: 5000", "client_iv: true\n");
     return 0;
 }
 
@@ -402,7 +402,7 @@ static int set_up_cuda_whole(void **state)
     profile->pinned_bytes = UINT64_C(32) << 20; /* the trial of the kernels at the start fills a batch */
     test_server_start(&server,
                       "client_iv: true\ngpus: {cards: [0], program: " MILLRACE_BINARY_DIR
-                      "/tests/millrace-gpu-fake, audit: 0}\n",
+                      "/tests/millrace-gpu-fake, audit: 0, hang_ms: 5000}\n",
                       profile);
     dial();
     message_packets = 1;
@@ -412,14 +412,14 @@ static int set_up_cuda_whole(void **state)
 static int set_up_audited(void **state)
 {
     (void)state;
-    start(100000, 1, "audit: 1", "client_iv: true\n");
+    start(100000, 1, "audit: 1, hang_ms: 5000", "client_iv: true\n");
     return 0;
 }
 
 static int set_up_two(void **state)
 {
     (void)state;
-    start(100000, 2, "audit: 2", "client_iv: true\n");
+    start(100000, 2, "audit: 2, hang_ms: 5000", "client_iv: true\n");
     return 0;
 }
 
