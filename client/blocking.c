@@ -132,12 +132,14 @@ static core_status begin(struct millrace *connection, int timeout_ms, core_ns *d
     return client_alive(connection, error);
 }
 
-/* After a frame did not fit: sends, and waits for room. */
+/* After a frame did not fit, or there were too many unanswered requests: sends and reads, and waits for room, if
+ * that has made none. */
 static core_status await_room(struct millrace *connection, core_ns deadline_ns, struct core_error *error)
 {
-    size_t before = client_output_waiting(&connection->output);
+    const size_t bytes = client_output_waiting(&connection->output);
+    const uint32_t requests = connection->requests.count;
     core_status status = client_process(connection, WAIT_READS, error);
-    if (status || client_output_waiting(&connection->output) < before)
+    if (status || client_output_waiting(&connection->output) < bytes || connection->requests.count < requests)
         return status;
     return await_change(connection, deadline_ns, error);
 }

@@ -37,7 +37,8 @@ static void compares_every_part(void **state)
 static void finds_how_many(void **state)
 {
     (void)state;
-    (void)test_command(HLS "--rate 100kbit/s --part 50ms --duration 0.2s --deadline 100ms", text, sizeof text);
+    (void)test_command(HLS "--rate 100kbit/s --part 50ms --duration 0.2s --deadline 100ms", text,
+                       sizeof text);
     assert_non_null(strstr(text, "    8 renditions, trial: "));
     assert_null(strstr(text, "1 wrong"));
 }

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #include <cmocka.h>
 
@@ -241,6 +242,44 @@ static void fill(struct millrace *connection)
     assert_int_equal(status, MILLRACE_FULL);
 }
 
+#define PINGS 1024 /* unanswered requests, at most */
+
+/* Answers so many pings with one write, and the next as it comes. */
+static void pongs_at_once(int descriptor, void *argument)
+{
+    static uint8_t body[FAKE_PACKET_BYTES_MAX], frames[PINGS * PROTOCOL_HEADER_BYTES];
+    struct protocol_header header;
+    uint32_t bytes = 0;
+    (void)argument;
+    if (!fake_welcome(descriptor))
+        return;
+    for (int i = 0; i < PINGS && fake_read_frame(descriptor, &header, body); i++)
+        bytes += protocol_ping_write(frames + bytes, PROTOCOL_PONG, header.id, NULL, 0);
+    if (!fake_write(descriptor, frames, bytes))
+        return;
+    while (fake_read_frame(descriptor, &header, body))
+        if (!fake_write(descriptor, frames, protocol_ping_write(frames, PROTOCOL_PONG, header.id, NULL, 0)))
+            return;
+}
+
+/* A call that finds too many requests unanswered, and all their answers there, waits for no more. */
+static void test_answers_make_room(void **state)
+{
+    struct fake_server server;
+    core_ns round_trip_ns;
+    (void)state;
+    struct millrace *connection = connect_to(&server, pongs_at_once, NULL);
+    for (int i = 0; i < PINGS; i++)
+        assert_int_equal(millrace_send_ping(connection, NULL, 0, NULL, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_send_ping(connection, NULL, 0, NULL, NULL), MILLRACE_FULL);
+    for (int there = 0; there < PINGS * PROTOCOL_HEADER_BYTES;) {
+        assert_int_equal(millrace_flush(connection, NULL), MILLRACE_OK);
+        assert_int_equal(ioctl(millrace_descriptor(connection), FIONREAD, &there), 0);
+    }
+    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), MILLRACE_OK);
+    finish(connection, &server);
+}
+
 /* Every call that waits for an answer waits for room as well; with no time for that it says so. */
 static void test_calls_wait_for_room(void **state)
 {
@@ -278,11 +317,9 @@ static void test_calls_wait_for_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rekey_and_wait),
-        cmocka_unit_test(test_rekey_with_callbacks),
-        cmocka_unit_test(test_breaches),
-        cmocka_unit_test(test_version_2_server),
-        cmocka_unit_test(test_calls_wait_for_room),
+        cmocka_unit_test(test_rekey_and_wait),    cmocka_unit_test(test_rekey_with_callbacks),
+        cmocka_unit_test(test_breaches),          cmocka_unit_test(test_version_2_server),
+        cmocka_unit_test(test_answers_make_room), cmocka_unit_test(test_calls_wait_for_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

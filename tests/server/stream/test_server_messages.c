@@ -64,7 +64,7 @@ struct talker {
 static const struct core_stream_spec spec = {.packet_bytes = 1024,
                                              .burst_packets = 64,
                                              .interval_ns = CORE_NS_PER_MS,
-                                             .latency_ns = 150 * CORE_NS_PER_MS,
+                                             .latency_ns = 500 * CORE_NS_PER_MS,
                                              .cipher = CORE_CIPHER_AES_192_CBC,
                                              .unit = CORE_UNIT_MESSAGE};
 
