@@ -122,7 +122,7 @@ core_status client_send_open(struct millrace *connection, enum protocol_type typ
     }
     memcpy(room, frame, bytes);
     request->has_messages = open->spec.unit == CORE_UNIT_MESSAGE;
-    request->has_whole_ones = open->spec.message_packets == 1;
+    request->has_whole_ones = open->spec.unit == CORE_UNIT_MESSAGE && open->spec.message_packets == 1;
     request->has_ivs = open->spec.iv == CORE_IV_RANDOM;
     request->padded_bytes_max = core_stream_padded_bytes(open->spec.padding, open->spec.packet_bytes) +
                                 (request->has_ivs ? CORE_BLOCK_BYTES : 0) +

@@ -134,8 +134,8 @@
  *     T_l + the sum, stage by stage, of the larger of the bound for m of T_s (lines stable at both) and of S^
  *     at T_l. The bound of batches of T_s is unchanged.
  *
- * If T_s + sum S^(T_s) <= 4 T_s, and 4 T_l <= d' for all streams present, as with the default period d'/4,
- * shrinking is always safe on two copy engines: a line stable at T_s gains at most b rho (T_l - T_s) <= T_l -
+ * If T_s + sum S^(T_s) <= 4 T_s, and 4 T_l <= d' for all streams present, as with the default period d'/4, and no
+ * packets stand alone, shrinking is always safe on two copy engines: a line stable at T_s gains at most b rho (T_l - T_s) <= T_l -
  * T_s, and there are three stages.
  *
  * One copy engine: the kernel is as above. The copies of all batches, of the old period and of the new one,

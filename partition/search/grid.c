@@ -13,9 +13,10 @@
 
 /* Over some cells. */
 struct sums {
-    double streams, burst, rate; /* P, rho in bytes per ns; paper: the payload's rate */
-    double jobs, jobs_rate;      /* of perfmodel/flow.h */
-    double share;                /* of workers */
+    double streams;
+    double burst, rate;     /* P, rho in bytes per ns; paper: the payload's rate */
+    double jobs, jobs_rate; /* of perfmodel/flow.h */
+    double share;           /* of workers */
     double demand_ns[WINDOWS];
 };
 

@@ -44,8 +44,8 @@ const char *server_message_fault(const struct server_stream *stream, uint8_t fla
     if (has_whole_ones(stream))
         return (flags & whole) == whole
                    ? NULL
-                   : "DATA is a part of a message, and each message of the stream is one packet: send it "
-                     "with FIRST and LAST, or open the stream with message_packets 0";
+                   : "DATA is a part of a message, and each message of the stream is one packet, as its "
+                     "message_packets, records or mac says: send it with FIRST and LAST";
     if (first == stream->message.begun)
         return first ? "DATA has FIRST, and the message before it has had no LAST"
                      : "DATA has no FIRST, and there is no message that it goes on with";

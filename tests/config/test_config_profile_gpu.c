@@ -312,10 +312,11 @@ static void a_copy_is_deep(void **state)
 
 static void shipped_profiles_survive_a_round_trip(void **state)
 {
-    const char *const paths[] = {PROFILES "cpu-only.yaml",       PROFILES "gtx285-x2.yaml",
-                                 PROFILES "emulated-small.yaml", PROFILES "emulated-demo.yaml",
-                                 PROFILES "emulated-pair.yaml",  PROFILES "h200-assumed.yaml"};
-    const uint32_t cards[] = {0, 2, 1, 1, 2, 1};
+    const char *const paths[] = {
+        PROFILES "cpu-only.yaml",      PROFILES "gtx285-x2.yaml",     PROFILES "emulated-small.yaml",
+        PROFILES "emulated-demo.yaml", PROFILES "emulated-pair.yaml", PROFILES "h200-assumed.yaml",
+        PROFILES "h200.yaml"};
+    const uint32_t cards[] = {0, 2, 1, 1, 2, 1, 1};
 
     (void)state;
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {

@@ -877,7 +877,7 @@ static void flags_that_do_not_follow(void **state)
         {CORE_UNIT_MESSAGE, PROTOCOL_DATA_LAST, PROTOCOL_DATA_FIRST, 1, "each message of the stream is one"},
         {CORE_UNIT_MESSAGE, PROTOCOL_DATA_LAST, 0, 1, "each message of the stream is one packet"},
         {CORE_UNIT_MESSAGE, PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST, PROTOCOL_DATA_FIRST, 1,
-         "message_packets 0"},
+         "as its message_packets, records or mac says"},
         {CORE_UNIT_MESSAGE, PROTOCOL_DATA_LAST, 0, 0, "DATA has no FIRST, and there is no message"},
         {CORE_UNIT_MESSAGE, PROTOCOL_DATA_LAST, PROTOCOL_DATA_LAST, 0, "DATA has no FIRST"},
         {CORE_UNIT_MESSAGE, PROTOCOL_DATA_FIRST, PROTOCOL_DATA_FIRST, 0, "DATA has FIRST, and the message"},
