@@ -1,21 +1,12 @@
 #include "tests/support/flow_attack.h"
 
 #include "tests/support/require.h"
+#include "tests/support/units.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- sets ---- */
-
-/* In some sets: so many streams' packets stand alone. */
-static void stand_alone(struct core_stream_spec *spec, struct test_random *random, int percent)
-{
-    if (!test_random_chance(random, percent))
-        return;
-    spec->unit = CORE_UNIT_MESSAGE;
-    spec->iv = CORE_IV_EXPLICIT;
-    spec->message_packets = 1;
-}
 
 /* Bursts that are earned back within a few periods, so that a script has several of them. */
 static void random_streams(struct flow_attack_set *set, struct test_random *random)
@@ -39,7 +30,7 @@ static void random_streams(struct flow_attack_set *set, struct test_random *rand
             spec->burst_packets = 1;
         } else if (test_random_chance(random, 20)) /* a batch has k packets of it, and no more */
             spec->interval_ns = period_ns + period_ns / test_random_in(random, 8, 100);
-        stand_alone(spec, &beside, alone_percent);
+        test_units_stand_alone(spec, &beside, alone_percent);
         struct perfmodel_flow_load one = perfmodel_flow_load_of(spec, &set->profile);
         perfmodel_flow_load_add(&set->load, &one);
     }

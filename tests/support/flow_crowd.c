@@ -1,6 +1,7 @@
 #include "tests/support/flow_crowd.h"
 
 #include "tests/support/require.h"
+#include "tests/support/units.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,16 +29,6 @@ static void plausible_card(struct test_gpu *card, struct test_random *random)
             1 + 3 * i, (uint32_t)test_random_in(random, 100000 + 200000 * i, 400000 + 200000 * i)};
 }
 
-/* In some sets: so many streams' packets stand alone. */
-static void stand_alone(struct core_stream_spec *spec, struct test_random *random, int percent)
-{
-    if (!test_random_chance(random, percent))
-        return;
-    spec->unit = CORE_UNIT_MESSAGE;
-    spec->iv = CORE_IV_EXPLICIT;
-    spec->message_packets = 1;
-}
-
 void flow_crowd_random(struct flow_crowd *crowd, struct test_random *random)
 {
     struct test_random beside = {~random->state}; /* the rest is as it would be without */
@@ -60,7 +51,7 @@ void flow_crowd_random(struct flow_crowd *crowd, struct test_random *random)
                                               test_random_log(random, 2000, 4000000) * (int64_t)crowd->count,
                                           .latency_ns = CORE_NS_PER_S,
                                           .cipher = CORE_CIPHER_AES_128_CBC};
-        stand_alone(spec, &beside, alone_percent);
+        test_units_stand_alone(spec, &beside, alone_percent);
         struct perfmodel_flow_load one = perfmodel_flow_load_of(spec, &crowd->profile);
         perfmodel_flow_load_add(&crowd->load, &one);
     }

@@ -41,4 +41,15 @@ static inline void test_units_message(struct core_stream_spec *spec, struct test
     spec->skip_blocks = (uint8_t)test_random_in(random, 1, CORE_PATTERN_BLOCKS_MAX);
 }
 
+/* With so many percent: its packets stand alone. */
+static inline void test_units_stand_alone(struct core_stream_spec *spec, struct test_random *random,
+                                          int percent)
+{
+    if (!test_random_chance(random, percent))
+        return;
+    spec->unit = CORE_UNIT_MESSAGE;
+    spec->iv = CORE_IV_EXPLICIT;
+    spec->message_packets = 1;
+}
+
 #endif
