@@ -38,13 +38,18 @@ core_ns perfmodel_copy_ns(const struct config_profile_gpu *gpu, enum perfmodel_d
  *
  *     U(n) = n / c(n),     c(n) = max over rows (j, u) with j <= n, and the first row with j >= n, of j / u
  *
- * and beyond the last row no row with j >= n but n / u of the last (which charges neither a warp nor a pass
- * of blocks that is begun in full, as a row does: a table should reach as far as its batches). c(n) is how
- * much longer n jobs of a size take than one job at the peak. So n jobs are charged like the next row's, since
- * an SM is not slower with fewer jobs to do, and no less than any row below: the table is measured, has noise
- * and is saw-toothed, but c never falls. This makes U the largest table below the measured one in which fewer
- * jobs never take longer, and that is what a bound needs: a batch is judged with all the jobs it may have, and
- * often most of them do not come. (U itself may fall, from a full warp to the next one begun. An envelope of U
+ * up to the last row, of N jobs. c(n) is how much longer n jobs of a size take than one job at the peak. So n
+ * jobs are charged like the next row's, since an SM is not slower with fewer jobs to do, and no less than any
+ * row below: the table is measured, has noise and is saw-toothed, but c never falls. More than N jobs take no
+ * longer than whole passes of N and one of the r < N that are left, one after the other: q c(N) + c(r) for
+ * n = q N + r. The least straight line above that is charged, which at the end of the table is a step up by
+ * the worst pass that is begun (a longer table has a smaller one):
+ *
+ *     c(n) = c(N) n / N + max over r < N of (c(r) - c(N) r / N)     for n > N
+ *
+ * Up to N this makes U the largest table below the measured one in which fewer jobs never take longer, and that
+ * is what a bound needs: a batch is judged with all the jobs it may have, and often most of them do not come.
+ * (U itself may fall, from a full warp to the next one begun. An envelope of U
  * alone, such as min over n' >= n of U(n'), would not do: where U rises faster than n, one job alone takes
  * longer than two.) */
 uint32_t perfmodel_utilisation_ppm(const struct config_profile_gpu *gpu, uint32_t jobs);

@@ -1,27 +1,62 @@
 /* Kernel times: utilisation and jobs of different sizes on one SM and on all of them. */
 #include "perfmodel/gpu.h"
 
-#include "perfmodel/wide.h"
+#include "perfmodel/kernel.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-/* c(n) / Phi is kept in multiples of 2^-40 ns per byte, rounded up once: then sums of bytes times that are
- * exact, and as monotone as c. At a Phi of 10^12 the rounding is 10^-9 of it. */
-#define COST_BITS     40
 #define JOBS_MAX      (UINT64_C(1) << 32)
-#define COST_LIMIT    ((perfmodel_wide)1 << 73) /* 8.6 s per byte */
-#define JOB_BYTES_MAX (UINT64_C(1) << 53)       /* times COST_LIMIT: 2^126 */
+#define JOB_BYTES_MAX (UINT64_C(1) << 53) /* times PERFMODEL_COST_MOST: 2^126 */
 #define SECOND_PPM    ((perfmodel_wide)CORE_NS_PER_S * CONFIG_PROFILE_SHARE_PPM)
+
+perfmodel_wide perfmodel_cost_row(const struct config_profile_gpu *gpu, uint64_t jobs, uint32_t share_ppm)
+{
+    assert(jobs >= 1 && share_ppm >= 1);
+    return perfmodel_wide_divide_up(jobs * SECOND_PPM << PERFMODEL_COST_BITS,
+                                    (perfmodel_wide)share_ppm * gpu->sm_bytes_per_s);
+}
+
+/* Of r jobs, c(r) is farthest above c(N) r / N where a row begins to count: with one more than the row before. */
+struct perfmodel_cost_tail perfmodel_cost_tail(const struct config_profile_gpu *gpu)
+{
+    const struct config_profile_utilisation *rows = gpu->utilisation;
+    const uint32_t count = gpu->utilisation_count;
+    struct perfmodel_cost_tail tail = {.jobs = rows[count - 1].jobs};
+    perfmodel_wide cost = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const perfmodel_wide row = perfmodel_cost_row(gpu, rows[i].jobs, rows[i].share_ppm);
+        tail.last = row > tail.last ? row : tail.last;
+    }
+    if (tail.last > PERFMODEL_COST_MOST)
+        return (struct perfmodel_cost_tail){.last = tail.last};
+    for (uint32_t i = 0; i < count; i++) {
+        const perfmodel_wide row = perfmodel_cost_row(gpu, rows[i].jobs, rows[i].share_ppm);
+        const uint64_t least = i > 0 ? (uint64_t)rows[i - 1].jobs + 1 : 1;
+        cost = row > cost ? row : cost;
+        const perfmodel_wide begun = cost * (perfmodel_wide)tail.jobs - (perfmodel_wide)least * tail.last;
+        tail.begun = begun > tail.begun ? begun : tail.begun;
+    }
+    return tail;
+}
+
+perfmodel_wide perfmodel_cost_beyond(const struct perfmodel_cost_tail *tail, uint64_t jobs)
+{
+    if (tail->jobs == 0)
+        return tail->last;
+    return perfmodel_wide_divide_up(tail->last * (perfmodel_wide)jobs + tail->begun,
+                                    (perfmodel_wide)tail->jobs);
+}
 
 /* Goes through c(n) for rising n. */
 struct walk {
     const struct config_profile_gpu *gpu;
     bool measured;
-    uint32_t row;        /* the first with at least the n last asked for */
-    uint64_t jobs;       /* c(n) = jobs / share: the row that binds; 0 before the start */
-    uint32_t share;      /* ppm */
-    perfmodel_wide cost; /* c(n) / Phi; 0: not computed yet */
+    uint32_t row;                    /* the first with at least the n last asked for */
+    uint64_t jobs;                   /* c(n) = jobs / share: the row that binds; 0 before the start */
+    uint32_t share;                  /* ppm */
+    perfmodel_wide cost;             /* c(n) / Phi; 0: not computed yet */
+    struct perfmodel_cost_tail tail; /* its `last` is 0 until n is beyond the rows */
 };
 
 static void walk_charge(struct walk *walk, uint64_t jobs, uint32_t share)
@@ -40,19 +75,21 @@ static void walk_to(struct walk *walk, uint64_t n)
     uint32_t count = walk->gpu->utilisation_count;
     for (; walk->row < count && rows[walk->row].jobs < n; walk->row++)
         walk_charge(walk, rows[walk->row].jobs, rows[walk->row].share_ppm);
-    if (walk->row < count)
+    if (walk->row < count) {
         walk_charge(walk, rows[walk->row].jobs, rows[walk->row].share_ppm);
-    else
+    } else if (walk->measured) {
         walk_charge(walk, n, rows[count - 1].share_ppm);
+    } else {
+        if (walk->tail.last == 0)
+            walk->tail = perfmodel_cost_tail(walk->gpu);
+        walk->cost = perfmodel_cost_beyond(&walk->tail, n);
+    }
 }
 
-/* Below 2^32 * 10^15 * 2^40 < 2^122 before the division. */
 static perfmodel_wide walk_cost(struct walk *walk)
 {
-    assert(walk->jobs >= 1 && walk->share >= 1);
     if (walk->cost == 0)
-        walk->cost = perfmodel_wide_divide_up(walk->jobs * SECOND_PPM << COST_BITS,
-                                              (perfmodel_wide)walk->share * walk->gpu->sm_bytes_per_s);
+        walk->cost = perfmodel_cost_row(walk->gpu, walk->jobs, walk->share);
     assert(walk->cost > 0);
     return walk->cost;
 }
@@ -62,6 +99,9 @@ uint32_t perfmodel_utilisation_ppm(const struct config_profile_gpu *gpu, uint32_
     struct walk walk = {.gpu = gpu};
     assert(jobs >= 1);
     walk_to(&walk, jobs);
+    if (walk.row == gpu->utilisation_count)
+        return (uint32_t)((jobs * SECOND_PPM << PERFMODEL_COST_BITS) /
+                          (walk_cost(&walk) * gpu->sm_bytes_per_s));
     return (uint32_t)((perfmodel_wide)jobs * walk.share / walk.jobs);
 }
 
@@ -81,11 +121,12 @@ core_ns perfmodel_sm_ns(const struct config_profile_gpu *gpu, const uint64_t *so
         if (bytes == before)
             continue;
         walk_to(&walk, n);
-        if (walk_cost(&walk) > COST_LIMIT)
+        if (walk_cost(&walk) > PERFMODEL_COST_MOST)
             return CORE_NS_NEVER;
         sum += (bytes - before) * walk_cost(&walk);
     }
-    return perfmodel_wide_limit(perfmodel_wide_divide_up(sum, (perfmodel_wide)1 << COST_BITS), CORE_NS_NEVER);
+    return perfmodel_wide_limit(perfmodel_wide_divide_up(sum, (perfmodel_wide)1 << PERFMODEL_COST_BITS),
+                                CORE_NS_NEVER);
 }
 
 /* ---- all SMs ---- */
@@ -108,11 +149,12 @@ core_ns perfmodel_kernel_falling_ns(const struct config_profile_gpu *gpu,
         if (bytes == next)
             continue;
         walk_to(&walk, (jobs + gpu->sms - 1) / gpu->sms);
-        if (walk_cost(&walk) > COST_LIMIT)
+        if (walk_cost(&walk) > PERFMODEL_COST_MOST)
             return CORE_NS_NEVER;
         sum += (bytes - next) * walk_cost(&walk);
     }
-    return perfmodel_wide_limit(perfmodel_wide_divide_up(sum, (perfmodel_wide)1 << COST_BITS), CORE_NS_NEVER);
+    return perfmodel_wide_limit(perfmodel_wide_divide_up(sum, (perfmodel_wide)1 << PERFMODEL_COST_BITS),
+                                CORE_NS_NEVER);
 }
 
 static int compare_bytes(const void *a, const void *b)

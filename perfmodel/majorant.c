@@ -1,5 +1,7 @@
 #include "perfmodel/majorant.h"
 
+#include "perfmodel/kernel.h"
+
 #include <stdlib.h>
 
 /* Not below either end, and so nowhere between; both figures rounded up. */
@@ -71,22 +73,15 @@ core_status perfmodel_majorant_copy(struct perfmodel_majorant *majorant, const s
     return CORE_OK;
 }
 
-/* jobs / share / Phi in ns per byte times 2^40. */
-static perfmodel_wide cost_of(const struct config_profile_gpu *gpu, uint64_t jobs, uint32_t share_ppm)
-{
-    perfmodel_wide second_ppm = (perfmodel_wide)CORE_NS_PER_S * CONFIG_PROFILE_SHARE_PPM;
-    return perfmodel_wide_divide_up((perfmodel_wide)jobs * second_ppm << PERFMODEL_LINE_BITS,
-                                    (perfmodel_wide)share_ppm * gpu->sm_bytes_per_s);
-}
+_Static_assert(PERFMODEL_LINE_BITS == PERFMODEL_COST_BITS, "costs are figures of lines");
 
 /* It rises with the first job above what every SM has in the row before. Beyond the last row, where it rises
  * with every round, all such corners are on one line, but for rounding. */
-static struct perfmodel_corner beyond(const struct config_profile_gpu *gpu, uint64_t on_sm,
-                                      perfmodel_wide least)
+static struct perfmodel_corner beyond(const struct config_profile_gpu *gpu, uint64_t on_sm)
 {
-    perfmodel_wide cost = cost_of(gpu, on_sm, gpu->utilisation[gpu->utilisation_count - 1].share_ppm) + 1;
+    const struct perfmodel_cost_tail tail = perfmodel_cost_tail(gpu);
     return (struct perfmodel_corner){.x = (perfmodel_wide)(on_sm - 1) * gpu->sms + 1,
-                                     .y = cost > least ? cost : least};
+                                     .y = perfmodel_cost_beyond(&tail, on_sm) + 1};
 }
 
 core_status perfmodel_majorant_kernel(struct perfmodel_majorant *majorant,
@@ -99,13 +94,13 @@ core_status perfmodel_majorant_kernel(struct perfmodel_majorant *majorant,
     add_corner(majorant, 0, 0);
     for (uint32_t i = 0; i < gpu->utilisation_count; i++) {
         const struct config_profile_utilisation *row = &gpu->utilisation[i];
-        perfmodel_wide cost = cost_of(gpu, row->jobs, row->share_ppm);
+        perfmodel_wide cost = perfmodel_cost_row(gpu, row->jobs, row->share_ppm);
         most = cost > most ? cost : most;
         if (most <= PERFMODEL_LINE_MOST)
             add_corner(majorant, before * gpu->sms + 1, most);
         before = row->jobs;
     }
-    struct perfmodel_corner last = beyond(gpu, (uint64_t)before + 1, most);
+    struct perfmodel_corner last = beyond(gpu, (uint64_t)before + 1);
     if (last.y <= PERFMODEL_LINE_MOST)
         add_corner(majorant, last.x, last.y);
     else
@@ -134,7 +129,7 @@ struct perfmodel_corner perfmodel_majorant_jobs(const struct perfmodel_majorant 
     uint64_t on_sm = (jobs + gpu->sms - 1) / gpu->sms;
     if (on_sm <= last->jobs)
         return kernel->corner[corner_at(kernel, (perfmodel_wide)jobs)];
-    return beyond(gpu, on_sm, kernel->corner[kernel->count - 1].y);
+    return beyond(gpu, on_sm);
 }
 
 struct perfmodel_majorant_walk perfmodel_majorant_to(const struct perfmodel_majorant *majorant,

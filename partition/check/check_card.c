@@ -32,18 +32,32 @@ long double partition_check_copy_ns(const struct config_profile_gpu *card, bool 
     return busy ? fmaxl(alone_ns, table_ns(card, up, true, bytes)) : alone_ns;
 }
 
-/* c(n): the largest j / u of the rows up to n and the next one at n or above; beyond the last, n / u. */
-long double partition_check_price(const struct config_profile_gpu *card, size_t jobs)
+/* The largest j / u of the rows up to n and the next one at n or above. */
+static long double within(const struct config_profile_gpu *card, size_t jobs)
 {
     long double most = 0;
     for (uint32_t row = 0; row < card->utilisation_count; row++) {
         const struct config_profile_utilisation *at = &card->utilisation[row];
         most = fmaxl(most, (long double)at->jobs / (long double)at->share_ppm);
         if (at->jobs >= jobs)
-            return most * CONFIG_PROFILE_SHARE_PPM;
+            break;
     }
-    const struct config_profile_utilisation *last = &card->utilisation[card->utilisation_count - 1];
-    return fmaxl(most, (long double)jobs / (long double)last->share_ppm) * CONFIG_PROFILE_SHARE_PPM;
+    return most * CONFIG_PROFILE_SHARE_PPM;
+}
+
+/* c(n): beyond the last row as a line above whole passes of it and any part of one, which between two rows is
+ * worst with the fewest jobs. */
+long double partition_check_price(const struct config_profile_gpu *card, size_t jobs)
+{
+    size_t last = card->utilisation[card->utilisation_count - 1].jobs;
+    if (jobs <= last)
+        return within(card, jobs);
+    long double full = within(card, last), begun = 0;
+    for (uint32_t row = 0; row < card->utilisation_count; row++) {
+        size_t part = row > 0 ? card->utilisation[row - 1].jobs + (size_t)1 : 1;
+        begun = fmaxl(begun, within(card, part) - full * (long double)part / (long double)last);
+    }
+    return full * (long double)jobs / (long double)last + begun;
 }
 
 long double partition_check_byte_ns(const struct config_profile_gpu *card)

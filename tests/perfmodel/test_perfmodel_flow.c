@@ -22,7 +22,8 @@
  * two and more at all of it. */
 static struct config_profile_copy copies[] = {{1000, 2000, 1000, 2000, 1000},
                                               {1 << 20, 1049576, 524788, 1049576, 524788}};
-static struct config_profile_utilisation rows[] = {{1, 500000}, {2, 1000000}};
+static struct config_profile_utilisation rows[] = {
+    {1, 500000}, {2, 1000000}, {3, 1000000}, {4, 1000000}, {5, 1000000}};
 static struct config_profile_gpu hand_card = {.count = 1,
                                               .sms = 2,
                                               .copy_engines = 2,
@@ -33,7 +34,7 @@ static struct config_profile_gpu hand_card = {.count = 1,
                                               .copies = copies,
                                               .copy_count = 2,
                                               .utilisation = rows,
-                                              .utilisation_count = 2};
+                                              .utilisation_count = 5};
 static struct config_profile hand_profile = {.gpus = &hand_card, .gpu_count = 1};
 
 static struct perfmodel_flow_verdict judge(const struct config_profile *profile,
@@ -178,6 +179,12 @@ static void bounds_by_hand(void **state)
     assert_int_equal(perfmodel_flow_arenas(&late, 398900, 100000), 5);
     assert_int_equal(perfmodel_flow_arenas(&late, 398901, 100000), 6);
     assert_int_equal(verdict.memory_bytes, 5 * (2 * 35000 + 160));
+    /* A table of two rows: beyond, c(n) = n + 1, so g is 4 from 5 jobs, 5 from 7, 6 from 9. The hull is 3/2 + N/2,
+     * so 5000 + 3/2 * 3500 + 1/2 * 35000; but never more than 6 * 3500. */
+    struct config_profile_gpu short_table = hand_card;
+    short_table.utilisation_count = 2;
+    const struct perfmodel_flow_verdict begun = judge(&hand_profile, &short_table, &ten, 50000);
+    assert_in_range(begun.bounds.kernel_ns, 26000 + 3, 26000 + 4);
     /* up takes 2000 + 25160 * 34160 / 35160 in the long run: the least concave line above a table that is
      * flat up to 1,000 bytes */
     assert_int_equal(verdict.headroom_ppb, 1000000000 - 26448 * 20000);

@@ -55,8 +55,7 @@ static int compare_bytes(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* c(n) as the header has it. */
-static long double cost_of(const struct config_profile_gpu *gpu, uint32_t n, bool measured)
+static long double cost_within(const struct config_profile_gpu *gpu, uint32_t n, bool measured)
 {
     const struct config_profile_utilisation *row = gpu->utilisation;
     const struct config_profile_utilisation *last = &row[gpu->utilisation_count - 1];
@@ -67,13 +66,38 @@ static long double cost_of(const struct config_profile_gpu *gpu, uint32_t n, boo
     return measured ? above : fmaxl(cost, above);
 }
 
+static uint32_t last_jobs(const struct config_profile_gpu *gpu)
+{
+    return gpu->utilisation[gpu->utilisation_count - 1].jobs;
+}
+
+/* What the pass that is begun may take above its part of a full one: over all r < N of c(r) - c(N) r / N. */
+static long double begun_of(const struct config_profile_gpu *gpu)
+{
+    const uint32_t last = last_jobs(gpu);
+    const long double full = cost_within(gpu, last, false);
+    const struct config_profile_utilisation *row = gpu->utilisation;
+    long double cost = 0, begun = 0;
+    for (uint32_t r = 1; r < last; r++) {
+        row += r > row->jobs;
+        cost = fmaxl(cost, 1e6L * row->jobs / row->share_ppm);
+        begun = fmaxl(begun, cost - full * r / last);
+    }
+    return begun;
+}
+
+/* Its c(n) as the header has it. */
 static long double sm_by_definition(const struct config_profile_gpu *gpu, const uint64_t *sorted,
                                     size_t count, bool measured)
 {
+    const uint32_t last = last_jobs(gpu);
+    const long double full = cost_within(gpu, last, false), begun = begun_of(gpu);
     long double sum = 0;
     for (size_t k = 1; k <= count; k++) {
-        uint64_t step = sorted[k - 1] - (k > 1 ? sorted[k - 2] : 0);
-        sum += (long double)step * cost_of(gpu, (uint32_t)(count - k + 1), measured);
+        const uint64_t step = sorted[k - 1] - (k > 1 ? sorted[k - 2] : 0);
+        const uint32_t n = (uint32_t)(count - k + 1);
+        sum += (long double)step *
+               (n <= last || measured ? cost_within(gpu, n, measured) : full * n / last + begun);
     }
     return sum * 1e9L / (long double)gpu->sm_bytes_per_s;
 }
@@ -137,6 +161,43 @@ static void fewer_jobs_are_not_slower(void **state)
     assert_int_equal(perfmodel_sm_ns(&gpu, one, 2, true), 500000);
     assert_int_equal(perfmodel_sm_ns(&gpu, two, 2, false), 500000);
     assert_int_equal(perfmodel_sm_ns(&gpu, one, 2, false), 500000);
+}
+
+/* An SM with room for as many jobs as the table has takes more of them in passes: the longest first, each pass when
+ * the one before has ended. Equal jobs come to what is charged, with the number that the line rests on. */
+static void more_than_the_table_run_in_passes(void **state)
+{
+    (void)state;
+    struct test_random random = {.state = 7};
+    unsigned beyond = 0, reached = 0;
+    for (int i = 0; i < CARDS; i++) {
+        struct test_gpu card;
+        uint64_t jobs[JOBS_MAX];
+        const bool equal = test_random_chance(&random, 50);
+        test_gpu_random(&card, &random);
+        card.gpu.utilisation_count = (uint32_t)test_random_in(&random, 1, card.gpu.utilisation_count);
+        const size_t room = last_jobs(&card.gpu), count = random_jobs(&random, jobs, JOBS_MAX);
+        for (size_t job = 0; equal && job < count; job++)
+            jobs[job] = 1 << 20;
+        qsort(jobs, count, sizeof *jobs, compare_bytes);
+        long double passes_ns = 0;
+        for (size_t left = count, pass; left > 0; left -= pass) {
+            const uint64_t *longest = &jobs[left - (left < room ? left : room)];
+            pass = left < room ? left : room;
+            for (size_t k = 0; k < pass; k++)
+                passes_ns += (long double)(longest[k] - (k > 0 ? longest[k - 1] : 0)) *
+                             cost_within(&card.gpu, (uint32_t)(pass - k), false);
+        }
+        passes_ns *= 1e9L / (long double)card.gpu.sm_bytes_per_s;
+        const core_ns ns = perfmodel_sm_ns(&card.gpu, jobs, count, false);
+        if (ns == CORE_NS_NEVER)
+            continue;
+        assert_true((long double)ns >= passes_ns * (1 - 1e-15L));
+        beyond += count > room;
+        reached += count > room && count % room != 0 && (long double)ns <= passes_ns * (1 + 1e-8L) + 1;
+    }
+    assert_true(beyond > CARDS / 4);
+    assert_true(reached > CARDS / 50);
 }
 
 /* ---- all SMs ---- */
@@ -271,7 +332,7 @@ int main(void)
         cmocka_unit_test(fewer_jobs_are_not_slower), cmocka_unit_test(dealing_has_no_shortcuts),
         cmocka_unit_test(more_is_never_faster),      cmocka_unit_test(part_of_a_batch_is_no_slower),
 
-        cmocka_unit_test(ends_of_the_ranges),
+        cmocka_unit_test(ends_of_the_ranges),        cmocka_unit_test(more_than_the_table_run_in_passes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

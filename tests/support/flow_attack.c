@@ -115,6 +115,22 @@ static void random_host(struct flow_attack_set *set, uint64_t seed)
         (most_ns - card->host_batch_ns) / (core_ns)(packets_of(set, set->gpu.period_ns) + set->gpu.count);
 }
 
+/* In some sets jobs share an SM as on a card, a pass that is begun in full, and there are more of them than rows. */
+static void random_utilisation(struct flow_attack_set *set, uint64_t seed)
+{
+    struct test_random random = {seed ^ UINT64_C(0x9e3779b97f4a7c15)};
+    struct config_profile_gpu *card = &set->card.gpu;
+    if (test_random_chance(&random, 60))
+        return;
+    const uint32_t step = (uint32_t)test_random_in(&random, 1, 6);
+    card->utilisation_count = (uint32_t)test_random_in(&random, 1, 3);
+    for (uint32_t row = 0; row < card->utilisation_count; row++)
+        set->card.utilisation[row] = (struct config_profile_utilisation){
+            1 + row * step, (uint32_t)test_random_in(&random, 600000, CONFIG_PROFILE_SHARE_PPM)};
+    if (test_random_chance(&random, 50)) /* one alone has a part of an SM */
+        set->card.utilisation[0].share_ppm = (uint32_t)test_random_log(&random, 100000, 600000);
+}
+
 static struct perfmodel_stages fullest_of(const struct flow_attack_set *set, core_ns period_ns)
 {
     struct perfmodel_jobs jobs[FLOW_ATTACK_STREAMS];
@@ -285,6 +301,7 @@ bool flow_attack_set_make(struct flow_attack_set *set, enum flow_attack_rule rul
     uint64_t mean = 1 + (uint64_t)((double)set->load.rate / 0x1p32 * (double)set->gpu.period_ns);
     random_card(set, &random, engines, rule == FLOW_ATTACK_BATCH ? full : mean);
     random_host(set, seed);
+    random_utilisation(set, seed);
     return promise_rule(set, rule, &random);
 }
 
