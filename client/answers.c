@@ -2,6 +2,7 @@
  * the protocol ends the connection. */
 #include "client/connection.h"
 
+#include "client/lane.h"
 #include "client/translate.h"
 
 #include <inttypes.h>
@@ -27,6 +28,24 @@ static core_status on_welcome(struct millrace *connection, const struct protocol
     connection->welcome = client_show_welcome(&welcome);
     connection->welcomed = true;
     return CORE_OK;
+}
+
+/* The first frame that comes through the lane is the next one. */
+static core_status on_laned(struct millrace *connection, const struct protocol_header *header,
+                            const uint8_t *body)
+{
+    char text[PROTOCOL_CONTROL_BYTES_MAX];
+    struct core_error error;
+    uint32_t ring_bytes;
+    if (!connection->awaits_lane)
+        return client_fail(connection, CORE_INVALID, CLIENT_BREACH "LANED without LANE");
+    if (protocol_laned_read(body, header->body_bytes, &ring_bytes, text, sizeof text, &error))
+        return breach(connection, &error);
+    connection->awaits_lane = false;
+    if (ring_bytes > 0 && connection->input.end != connection->input.begin)
+        return client_fail(connection, CORE_INVALID, CLIENT_BREACH "bytes behind LANED on the socket");
+    return client_lane_begin(&connection->transport, ring_bytes, &error) ? breach(connection, &error)
+                                                                         : CORE_OK;
 }
 
 #define OF(type) (1u << (type))
@@ -349,7 +368,7 @@ static client_frame_handler *const handlers[] = {
     [PROTOCOL_WELCOME] = on_welcome, [PROTOCOL_OPENED] = on_opened,     [PROTOCOL_REFUSED] = on_refused,
     [PROTOCOL_RESULT] = on_result,   [PROTOCOL_CLOSED] = on_closed,     [PROTOCOL_ERROR] = on_error,
     [PROTOCOL_PONG] = on_pong,       [PROTOCOL_MODIFIED] = on_modified, [PROTOCOL_NOTICE] = on_notice,
-    [PROTOCOL_REKEYED] = on_rekeyed,
+    [PROTOCOL_REKEYED] = on_rekeyed, [PROTOCOL_LANED] = on_laned,
 };
 
 client_frame_handler *client_frame_handler_of(uint16_t version, uint8_t type)

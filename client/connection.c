@@ -1,5 +1,6 @@
 #include "client/connection.h"
 
+#include "client/lane.h"
 #include "client/structs.h"
 #include "client/translate.h"
 
@@ -82,28 +83,61 @@ static core_status say_hello(struct millrace *connection, struct core_error *err
 }
 
 /* Nobody else has the connection yet, so this waits without the ceremony of a blocking call. */
-static core_status await_welcome(struct millrace *connection, core_ns deadline_ns, struct core_error *error)
+static core_status await_answer(struct millrace *connection, core_ns deadline_ns, struct core_error *error)
 {
     for (;;) {
         core_status status = client_process(connection, CONNECT_READS, error);
         if (connection->fatal == PROTOCOL_ERROR_VERSION)
             return CORE_UNSUPPORTED;
-        if (status || connection->welcomed)
+        if (status || (connection->welcomed && !connection->awaits_lane))
             return status;
         struct pollfd ready = {.fd = connection->transport.descriptor, .events = client_events(connection)};
         int timeout_ms = client_milliseconds_until(deadline_ns);
         if (timeout_ms == 0)
-            return core_error_set(error, CORE_TIMEOUT, "the server did not answer HELLO in time");
+            return core_error_set(error, CORE_TIMEOUT, "the server did not answer %s in time",
+                                  connection->welcomed ? "LANE" : "HELLO");
         if (poll(&ready, 1, timeout_ms) < 0 && errno != EINTR)
             return core_error_errno(error, "poll");
     }
+}
+
+static core_status greet(struct millrace *connection, bool may_share, core_ns deadline_ns,
+                         struct core_error *error)
+{
+    core_status status = say_hello(connection, error);
+    if (status == CORE_OK)
+        status = await_answer(connection, deadline_ns, error);
+    if (status || !may_share || (connection->welcome.flags & PROTOCOL_HAS_LANES) == 0)
+        return status;
+    status = client_lane_ask(&connection->transport, error);
+    if (status == CORE_UNSUPPORTED)
+        return CORE_OK; /* the socket will do */
+    connection->awaits_lane = status == CORE_OK;
+    return status ? status : await_answer(connection, deadline_ns, error);
+}
+
+/* "socket:/path" is "unix:/path" without a lane. */
+static core_status parse_address(const char *text, struct core_address *address, bool *may_share,
+                                 struct core_error *error)
+{
+    static const char socket_only[] = "socket:";
+    char plain[sizeof address->host + 16];
+    if (strncmp(text, socket_only, sizeof socket_only - 1) == 0) {
+        snprintf(plain, sizeof plain, "unix:%s", text + sizeof socket_only - 1);
+        *may_share = false;
+        return core_address_parse(plain, address, error);
+    }
+    core_status status = core_address_parse(text, address, error);
+    *may_share = status == CORE_OK && address->transport == CORE_TRANSPORT_UNIX;
+    return status;
 }
 
 static core_status connect_to(const char *address_text, const struct millrace_tls *tls, core_ns deadline_ns,
                               struct millrace **connection_out, struct core_error *error)
 {
     struct core_address address;
-    core_status status = core_address_parse(address_text, &address, error);
+    bool may_share;
+    core_status status = parse_address(address_text, &address, &may_share, error);
     if (status)
         return status;
     struct millrace *connection = calloc(1, sizeof *connection);
@@ -113,8 +147,7 @@ static core_status connect_to(const char *address_text, const struct millrace_tl
     }
     connection->wake = -1;
     status = client_transport_connect(&connection->transport, &address, tls, deadline_ns, error);
-    if (status == CORE_OK &&
-        ((status = say_hello(connection, error)) || (status = await_welcome(connection, deadline_ns, error))))
+    if (status == CORE_OK && (status = greet(connection, may_share, deadline_ns, error)))
         core_error_prefix(error, status, "%s", address_text);
     if (status) {
         millrace_disconnect(connection);
@@ -182,7 +215,8 @@ int millrace_descriptor(const struct millrace *connection)
 short client_events(const struct millrace *connection)
 {
     bool waiting = client_output_waiting(&connection->output) > 0;
-    return (short)(POLLIN | (waiting ? POLLOUT : 0) | connection->transport.wants);
+    const bool writes = waiting && !connection->transport.full;
+    return (short)(POLLIN | (writes ? POLLOUT : 0) | connection->transport.wants);
 }
 
 short millrace_events(struct millrace *connection)

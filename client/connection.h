@@ -52,7 +52,8 @@ struct millrace {
     struct millrace_welcome welcome;   /* constant once connected */
     struct millrace_callbacks callbacks;
     bool welcomed;
-    bool receiving; /* frames are being handled, maybe by a callback */
+    bool awaits_lane; /* LANE was sent, and not answered */
+    bool receiving;   /* frames are being handled, maybe by a callback */
 
     bool dead;
     enum protocol_error fatal; /* code of the server's last word, 0: it said none */

@@ -181,6 +181,7 @@ struct millrace_rekey {
 #define MILLRACE_ALLOWS_INLINE_KEY 1u
 #define MILLRACE_ALLOWS_CLIENT_IV  2u
 #define MILLRACE_HAS_NAMED_KEYS    4u
+#define MILLRACE_HAS_LANES         8u /* this connection may go through shared memory */
 
 struct millrace_welcome {
     size_t size;
@@ -385,7 +386,9 @@ struct millrace_callbacks {
     void *argument;
 };
 
-/* Connects to "unix:/path", "tcp:host:port" or "tls:host:port", says hello, waits for WELCOME. timeout_ms
+/* Connects to "unix:/path", "socket:/path", "tcp:host:port" or "tls:host:port", says hello, waits for WELCOME.
+ * On "unix:" packets go through memory that is shared with the server, where it offers that (docs/protocol.md,
+ * "Lanes"): nothing else changes but what they cost. On "socket:", the same socket, they do not. timeout_ms
  * covers all of that. On success *connection is the caller's, to be given to millrace_disconnect. */
 MILLRACE_CHECKED millrace_status millrace_connect(const char *address, const struct millrace_tls *tls,
                                                   int timeout_ms, struct millrace **connection,

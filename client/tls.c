@@ -178,7 +178,8 @@ static void tls_close(struct client_transport *transport)
     close(transport->descriptor);
 }
 
-static const struct client_transport_kind tls_kind = {tls_read, tls_write, tls_pending, tls_close};
+static const struct client_transport_kind tls_kind = {
+    .read = tls_read, .write = tls_write, .pending = tls_pending, .close = tls_close};
 
 /* ---- setting up ---- */
 

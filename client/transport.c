@@ -53,10 +53,12 @@ static bool plain_pending(const struct client_transport *transport)
 
 static void plain_close(struct client_transport *transport)
 {
+    core_lane_free(&transport->lane); /* one that was not answered */
     close(transport->descriptor);
 }
 
-static const struct client_transport_kind plain = {plain_read, plain_write, plain_pending, plain_close};
+static const struct client_transport_kind plain = {
+    .read = plain_read, .write = plain_write, .pending = plain_pending, .close = plain_close};
 
 core_status client_transport_connect(struct client_transport *transport, const struct core_address *address,
                                      const struct millrace_tls *tls, core_ns deadline_ns,

@@ -1,10 +1,11 @@
-/* What carries a connection's bytes: a plain socket, or TLS 1.3 on one. Never blocks once connected, never
+/* What carries a connection's bytes: a plain socket, TLS 1.3 on one, or a lane, of which the socket only tells. Never blocks once connected, never
  * raises SIGPIPE. Not thread-safe; under the connection's lock. */
 #ifndef MILLRACE_CLIENT_TRANSPORT_H
 #define MILLRACE_CLIENT_TRANSPORT_H
 
 #include "client/millrace.h"
 #include "core/address.h"
+#include "core/lane.h"
 #include "core/time.h"
 
 #include <sys/uio.h>
@@ -31,6 +32,8 @@ struct client_transport {
     short wants; /* poll events that the last read asked for, besides POLLIN */
     struct ssl_st *tls;
     struct ssl_ctx_st *tls_context;
+    struct core_lane lane;
+    bool full; /* the lane had no room: that there is some is told by POLLIN, not by POLLOUT */
 };
 
 /* Connects, by deadline_ns, and shakes hands where the address says tls. */

@@ -30,6 +30,7 @@ struct config_server_limits {
     uint32_t burst_packets;
     uint64_t stream_buffer_bytes; /* one stream's declared burst */
     uint64_t buffer_bytes;        /* all streams' buffers */
+    uint64_t lane_bytes;          /* memory of all lanes; 0: there are none */
     uint64_t bytes_per_key;       /* a stream must be re-opened with a new key after this much */
 };
 

@@ -51,6 +51,7 @@ static const struct row rows[] = {
     ROW("limits.burst_packets", limits.burst_packets),
     ROW("limits.stream_buffer_kib", limits.stream_buffer_bytes),
     ROW("limits.buffer_mib", limits.buffer_bytes),
+    ROW("limits.lane_mib", limits.lane_bytes),
     ROW("limits.bytes_per_key", limits.bytes_per_key),
     ROW("timeouts.hello_ms", timeouts.hello_ns),
     ROW("timeouts.frame_ms", timeouts.frame_ns),

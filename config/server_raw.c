@@ -64,6 +64,7 @@ static const cyaml_schema_field_t limits_fields[] = {
     INT_FIELD(struct raw_limits, burst_packets),
     INT_FIELD(struct raw_limits, stream_buffer_kib),
     INT_FIELD(struct raw_limits, buffer_mib),
+    INT_FIELD(struct raw_limits, lane_mib),
     INT_FIELD(struct raw_limits, bytes_per_key),
     CYAML_FIELD_END,
 };

@@ -25,7 +25,7 @@ struct raw_limits {
     int64_t *connections, *connections_per_peer, *connections_per_listener, *handshakes,
         *tls_handshakes_per_s;
     int64_t *streams, *streams_per_connection, *packet_bytes, *burst_packets;
-    int64_t *stream_buffer_kib, *buffer_mib, *bytes_per_key;
+    int64_t *stream_buffer_kib, *buffer_mib, *lane_mib, *bytes_per_key;
 };
 
 struct raw_timeouts {

@@ -18,7 +18,7 @@ void protocol_header_write(uint8_t *frame, const struct protocol_header *header)
 /* Highest type that there is in a version. */
 static uint8_t type_last(uint16_t version)
 {
-    return version < 2 ? PROTOCOL_PONG : version < 3 ? PROTOCOL_NOTICE : PROTOCOL_REKEYED;
+    return version < 2 ? PROTOCOL_PONG : version < 3 ? PROTOCOL_NOTICE : PROTOCOL_LANED;
 }
 
 core_status protocol_header_read(uint16_t version, const uint8_t *frame, struct protocol_header *header)
@@ -33,7 +33,8 @@ core_status protocol_header_read(uint16_t version, const uint8_t *frame, struct 
         return CORE_INVALID;
     if (header->type < PROTOCOL_HELLO || header->type > type_last(version))
         return CORE_OK;
-    bool has_id = header->type != PROTOCOL_HELLO && header->type != PROTOCOL_WELCOME;
+    bool has_id = header->type != PROTOCOL_HELLO && header->type != PROTOCOL_WELCOME &&
+                  header->type != PROTOCOL_LANE && header->type != PROTOCOL_LANED;
     bool has_sequence = header->type == PROTOCOL_DATA || header->type == PROTOCOL_RESULT;
     bool breach = (!has_id && header->id != 0) || (!has_sequence && header->sequence != 0);
     return breach ? CORE_INVALID : CORE_OK;
@@ -81,6 +82,10 @@ bool protocol_body_range(uint16_t version, uint8_t type, uint32_t packet_bytes_m
     case PROTOCOL_REKEY:
         *minimum = PROTOCOL_REKEY_BYTES;
         *maximum = PROTOCOL_REKEY_BYTES + PROTOCOL_KEY_NAME_MAX;
+        return type <= type_last(version);
+    case PROTOCOL_LANE:
+        *minimum = PROTOCOL_LANE_BYTES;
+        *maximum = PROTOCOL_LANE_BYTES;
         return type <= type_last(version);
     default:
         return false;
@@ -500,4 +505,43 @@ uint32_t protocol_ping_write(uint8_t *frame, enum protocol_type type, uint32_t r
     if (bytes > 0)
         memcpy(body, payload, bytes);
     return PROTOCOL_HEADER_BYTES + bytes;
+}
+
+/* ---- LANE, LANED ---- */
+
+uint32_t protocol_lane_write(uint8_t *frame, uint32_t ring_bytes)
+{
+    uint8_t *body = begin_frame(frame, PROTOCOL_LANE, 0, PROTOCOL_LANE_BYTES);
+    put_u32(body, ring_bytes);
+    return PROTOCOL_HEADER_BYTES + PROTOCOL_LANE_BYTES;
+}
+
+core_status protocol_lane_read(const uint8_t *body, uint32_t bytes, uint32_t *ring_bytes,
+                               struct core_error *error)
+{
+    core_status status = check_length("LANE", bytes, PROTOCOL_LANE_BYTES, PROTOCOL_LANE_BYTES, error);
+    if (status == CORE_OK)
+        *ring_bytes = get_u32(body);
+    return status;
+}
+
+uint32_t protocol_laned_write(uint8_t *frame, uint32_t ring_bytes, const char *text)
+{
+    const uint32_t text_bytes = text_fit(text, PROTOCOL_CONTROL_BYTES_MAX - PROTOCOL_LANED_BYTES);
+    uint8_t *body = begin_frame(frame, PROTOCOL_LANED, 0, PROTOCOL_LANED_BYTES + text_bytes);
+    put_u32(body, ring_bytes);
+    memcpy(body + PROTOCOL_LANED_BYTES, text, text_bytes);
+    return PROTOCOL_HEADER_BYTES + PROTOCOL_LANED_BYTES + text_bytes;
+}
+
+core_status protocol_laned_read(const uint8_t *body, uint32_t bytes, uint32_t *ring_bytes, char *text,
+                                size_t text_bytes, struct core_error *error)
+{
+    core_status status =
+        check_length("LANED", bytes, PROTOCOL_LANED_BYTES, PROTOCOL_CONTROL_BYTES_MAX, error);
+    if (status)
+        return status;
+    *ring_bytes = get_u32(body);
+    text_read(body + PROTOCOL_LANED_BYTES, bytes - PROTOCOL_LANED_BYTES, text, text_bytes);
+    return CORE_OK;
 }

@@ -33,6 +33,8 @@
 #define PROTOCOL_NOTICE_BYTES      16 /* fixed part, before the text */
 #define PROTOCOL_REKEY_BYTES       16 /* fixed part, before the key */
 #define PROTOCOL_REKEYED_BYTES     24
+#define PROTOCOL_LANE_BYTES        4
+#define PROTOCOL_LANED_BYTES       4   /* fixed part, before the text */
 #define PROTOCOL_ERROR_BYTES       4   /* fixed part, before the text */
 #define PROTOCOL_CONTROL_BYTES_MAX 512 /* longest body of any frame but DATA and RESULT */
 #define PROTOCOL_KEY_NAME_MAX      63
@@ -57,8 +59,10 @@ enum protocol_type {
     PROTOCOL_MODIFIED = 15, /* server -> client */
     PROTOCOL_NOTICE = 16,   /* server -> client */
     /* from version 3 on: */
-    PROTOCOL_REKEY = 17,  /* client -> server */
-    PROTOCOL_REKEYED = 18 /* server -> client */
+    PROTOCOL_REKEY = 17,   /* client -> server */
+    PROTOCOL_REKEYED = 18, /* server -> client */
+    PROTOCOL_LANE = 19,    /* client -> server */
+    PROTOCOL_LANED = 20    /* server -> client */
 };
 
 /* Flags of DATA in version 3: its packet begins a message, and ends one. */
@@ -80,6 +84,7 @@ enum protocol_key_kind { PROTOCOL_KEY_NONE = 0, PROTOCOL_KEY_INLINE = 1, PROTOCO
 #define PROTOCOL_ALLOWS_INLINE_KEY 1u
 #define PROTOCOL_ALLOWS_CLIENT_IV  2u
 #define PROTOCOL_HAS_NAMED_KEYS    4u
+#define PROTOCOL_HAS_LANES         8u /* version 3, on a Unix socket */
 
 struct protocol_welcome {
     uint16_t version;
@@ -313,6 +318,13 @@ CORE_CHECKED core_status protocol_rekey_read(const uint8_t *body, uint32_t bytes
 uint32_t protocol_rekeyed_write(uint8_t *frame, uint32_t request, const struct protocol_rekeyed *rekeyed);
 CORE_CHECKED core_status protocol_rekeyed_read(const uint8_t *body, uint32_t bytes,
                                                struct protocol_rekeyed *rekeyed, struct core_error *error);
+/* Bytes of each ring; LANED: 0 with the reason why there is no lane, else the text is empty. */
+uint32_t protocol_lane_write(uint8_t *frame, uint32_t ring_bytes);
+CORE_CHECKED core_status protocol_lane_read(const uint8_t *body, uint32_t bytes, uint32_t *ring_bytes,
+                                            struct core_error *error);
+uint32_t protocol_laned_write(uint8_t *frame, uint32_t ring_bytes, const char *text);
+CORE_CHECKED core_status protocol_laned_read(const uint8_t *body, uint32_t bytes, uint32_t *ring_bytes,
+                                             char *text, size_t text_bytes, struct core_error *error);
 uint32_t protocol_notice_write(uint8_t *frame, uint32_t stream, const struct protocol_notice *notice);
 CORE_CHECKED core_status protocol_notice_read(const uint8_t *body, uint32_t bytes,
                                               struct protocol_notice *notice, struct core_error *error);

@@ -8,8 +8,10 @@
 #include "server/admin/http.h"
 #include "server/calibrate/calibrate.h"
 #include "server/gpu/gpus.h"
+#include "server/net/files.h"
 #include "server/net/io.h"
 #include "server/net/keys.h"
+#include "server/net/lane.h"
 #include "server/overload/monitor.h"
 
 #include <fcntl.h>
@@ -448,6 +450,8 @@ static void dismantle(struct server *server)
     for (uint32_t i = 0; i < server->all_workers; i++)
         cpu_worker_stop(server->workers[i]);
     server_gpus_destroy(server);
+    server_lanes_stop(server->lanes);
+    server_files_stop(server->files);
     for (uint32_t i = 0; server->ios != NULL && i < server->io_count; i++)
         server_io_destroy(server->ios[i]);
     server_beats_destroy(server->beats);
@@ -541,6 +545,9 @@ core_status server_start(struct server **server, const struct config_server *con
         return status;
     if ((status = prepare(fresh, error)) != CORE_OK || (status = prepare_profile(fresh, error)) != CORE_OK ||
         (status = create_ios(fresh, error)) != CORE_OK ||
+        (status = server_files_start(&fresh->files, error)) != CORE_OK ||
+        (status = server_lanes_start(&fresh->lanes, config->limits.lane_bytes, fresh->files, error)) !=
+            CORE_OK ||
         (status = server_gpus_start(fresh, server_io_notify, error)) != CORE_OK ||
         (status = create_ports(fresh, error)) != CORE_OK ||
         (status = start_workers(fresh, error)) != CORE_OK ||

@@ -22,6 +22,8 @@
 #include <stdbool.h>
 
 struct server_io;
+struct server_files;
+struct server_lanes;
 struct server_admin;
 struct server_monitor;
 
@@ -69,6 +71,8 @@ struct server {
     double started_s;                   /* the same as Unix time */
     _Atomic uint64_t connection_number; /* atomic: the last one given out; I/O thread 0 */
     struct server_connection_slots places;
+    struct server_files *files;           /* set before start */
+    struct server_lanes *lanes;           /* set before start */
     struct server_handshakes *handshakes; /* set before start; NULL: no TLS listener */
     _Atomic uint64_t handshakes_done;     /* atomic: established, counted by their threads */
     _Atomic bool draining;                /* atomic: set once by server_stop, read by all */

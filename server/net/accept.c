@@ -78,7 +78,7 @@ void server_accepted_hand_over(struct server *server, struct server_accepted *ac
 
 /* Says why (not on TLS, where nothing can be said before the handshake) and closes, without ever waiting for
  * the peer. */
-static void turn_away(const struct server_accepted *accepted, enum server_turned reason)
+static void turn_away(struct server_accepted *accepted, enum server_turned reason)
 {
     struct server_listener *listener = accepted->listener;
     const struct refusal *refusal = &refusals[reason];
@@ -90,7 +90,7 @@ static void turn_away(const struct server_accepted *accepted, enum server_turned
     uint32_t bytes = protocol_error_write(frame, 0, PROTOCOL_ERROR_LIMIT, true, text);
     if (!server_listener_is_tls(listener))
         (void)!send(accepted->transport.descriptor, frame, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-    close(accepted->transport.descriptor);
+    server_transport_close(&accepted->transport);
     core_log_with(CORE_LOG_WARNING, refusal->cause, &(struct core_log_fields){.peer = accepted->peer},
                   "connection of %s to %s refused: %s", accepted->peer,
                   core_address_format(&listener->bound, address, sizeof address), refusal->text);
@@ -104,6 +104,11 @@ static struct config_key_user user_of(const struct server_peer_key *key, const s
         .listener = listener, .has_uid = known, .uid = known ? (uint32_t)key->number : 0};
 }
 
+static struct server_files *files_of(const struct server *server, const struct server_listener *listener)
+{
+    return listener->config->address.transport == CORE_TRANSPORT_UNIX ? server->files : NULL;
+}
+
 static void welcome(struct server *server, int descriptor, struct server_listener *listener)
 {
     bool tls = server_listener_is_tls(listener);
@@ -113,7 +118,7 @@ static void welcome(struct server *server, int descriptor, struct server_listene
                                        .accepted_ns = core_time_now_ns()};
     struct server_accepted *made = NULL;
 
-    server_transport_init(&accepted.transport, descriptor);
+    server_transport_init(&accepted.transport, descriptor, files_of(server, listener));
     struct server_peer_key key =
         server_peer_identify(descriptor, tls ? "tls" : "tcp", accepted.peer, sizeof accepted.peer);
     accepted.user = user_of(&key, &listener->config->address);
@@ -142,9 +147,10 @@ core_status server_adopt(struct server *server, int descriptor, struct core_erro
         close(descriptor);
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a connection");
     }
-    server_transport_init(&accepted->transport, descriptor);
     struct server_peer_key key =
         server_peer_identify(descriptor, "tcp", accepted->peer, sizeof accepted->peer);
+    server_transport_init(&accepted->transport, descriptor,
+                          key.kind == SERVER_PEER_USER ? server->files : NULL);
     accepted->user = user_of(&key, NULL);
     accepted->inline_keys = true;
     accepted->accepted_ns = core_time_now_ns();

@@ -33,7 +33,11 @@ static void on_socket(struct server_watch *watch, uint32_t events)
         server_io_mark(connection);
     if ((events & EPOLLIN) == 0)
         return;
-    if (connection->stream_count == 0)
+    if (connection->transport.lane != NULL)
+        server_io_mark(connection); /* there may be room for what waits */
+    if (!connection->is_read)
+        server_input_pass_over(connection);
+    else if (connection->stream_count == 0)
         server_io_put_off(connection);
     else
         server_io_has_read(connection->io, server_input_read(connection));
@@ -200,6 +204,7 @@ static void tear_down(struct server_connection *connection)
     struct server_io *io = connection->io;
 
     enter(connection, SERVER_CONNECTION_DEAD);
+    connection->is_read = false;
     server_output_purge(connection);
     (void)server_poller_watch(&io->poller, &connection->watch, 0);
     server_transport_close(&connection->transport);
@@ -395,6 +400,8 @@ static void note_progress(struct server_connection *connection, core_ns now_ns)
 {
     if (connection->blocked_ns == CORE_NS_NEVER)
         return;
+    if (connection->transport.lane != NULL)
+        server_io_mark(connection); /* who has ended its side does not tell of room */
     size_t waiting_bytes = server_transport_waiting_bytes(&connection->transport);
     if (waiting_bytes < connection->waiting_bytes)
         connection->progress_ns = now_ns;

@@ -58,6 +58,7 @@ struct server_input {
     uint32_t done; /* bytes of the current phase that are there */
     struct protocol_header header;
     struct server_packet *packet; /* PAYLOAD; SKIP of a packet that is too long */
+    bool brought_key;             /* what was read last has a key in it */
     bool ended; /* the peer has finished sending, while our last frames were still to be written */
     core_ns frame_started_ns; /* first byte of the frame in the making, or our going on to read it;
                                  CORE_NS_NEVER between frames */
@@ -87,7 +88,10 @@ struct server_connection {
     enum server_connection_state state;
     struct server_transport transport;
     struct server_connection_slot place;
-    struct server_watch watch; /* EPOLLIN: it is read; EPOLLOUT: its socket has taken no more */
+    struct server_watch
+        watch;        /* EPOLLIN: it is read, or tells of a lane; EPOLLOUT: its socket has taken no more */
+    bool is_read;     /* what comes is taken */
+    bool awaits_lane; /* its LANE was not answered yet */
     struct server_input input;
 
     struct server_stream **streams; /* by id - 1; NULL: free id; or one that is not given again, see below */
@@ -119,7 +123,7 @@ static inline struct server_connection *server_connection_of(const struct server
 
 static inline bool server_connection_is_read(const struct server_connection *connection)
 {
-    return (connection->watch.events & EPOLLIN) != 0;
+    return connection->is_read;
 }
 
 /* connection.c
@@ -187,6 +191,8 @@ void server_input_free(struct server_connection *connection);
 size_t server_input_read(struct server_connection *connection);
 /* A packet or output room came free: goes on if input was paused for it. */
 void server_input_resume(struct server_connection *connection);
+/* The socket is readable, but not to be read: of a lane, it tells that there is room. */
+void server_input_pass_over(struct server_connection *connection);
 /* Reads the connection from now on, or no longer, as state and pause demand. */
 void server_input_arm(struct server_connection *connection);
 

@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "core/secret.h"
 #include "server/net/accept.h"
+#include "server/net/lane.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,8 +40,24 @@ static bool accepts_input(const struct server_connection *connection)
 
 static bool paused(const struct server_connection *connection)
 {
-    return connection->input.phase == SERVER_INPUT_SLOT ||
+    return connection->input.phase == SERVER_INPUT_SLOT || connection->awaits_lane ||
            connection->control_bytes > CONTROL_QUEUE_BYTES_MAX;
+}
+
+/* A lane's socket is always watched, until it has ended; and it does not tell twice. */
+static void watch(struct server_connection *connection)
+{
+    const struct server_lane *lane = connection->transport.lane;
+    server_connection_watch(connection, EPOLLIN, lane != NULL ? !lane->lane.ended : connection->is_read);
+    if (connection->is_read && server_transport_has_more(&connection->transport))
+        server_io_look_again(connection);
+}
+
+void server_input_pass_over(struct server_connection *connection)
+{
+    if (connection->transport.lane != NULL)
+        core_lane_hush(&connection->transport.lane->lane);
+    watch(connection);
 }
 
 /* The peer could not know that we did not read: its times start anew. What kept us from reading is over. */
@@ -55,7 +72,8 @@ static void go_on(struct server_connection *connection)
     input->held = false;
     if (connection->input.frame_started_ns != CORE_NS_NEVER)
         connection->input.frame_started_ns = now_ns;
-    server_connection_watch(connection, EPOLLIN, true);
+    connection->is_read = true;
+    watch(connection);
 }
 
 void server_input_arm(struct server_connection *connection)
@@ -66,8 +84,10 @@ void server_input_arm(struct server_connection *connection)
     const bool is_read = server_connection_is_read(connection);
     if (wanted && !is_read)
         go_on(connection);
-    if (!wanted && is_read)
-        server_connection_watch(connection, EPOLLIN, false);
+    if (!wanted && is_read) {
+        connection->is_read = false;
+        watch(connection);
+    }
 }
 
 static uint32_t smaller(size_t a, uint32_t b)
@@ -221,8 +241,10 @@ static uint32_t step_body(struct server_connection *connection, uint8_t *bytes, 
     uint8_t *body = input->frame + PROTOCOL_HEADER_BYTES;
     uint32_t taken = gather(input, body, input->header.body_bytes, bytes, count);
 
-    if (brings_key(&input->header))
+    if (brings_key(&input->header)) {
         core_secret_wipe(bytes, taken);
+        input->brought_key = true;
+    }
     if (input->done == input->header.body_bytes) {
         next_frame(connection);
         server_frame_handle(connection, &input->header, body, now_ns);
@@ -336,6 +358,20 @@ static void refuse_messages(struct server_connection *connection)
     server_connection_abort(connection);
 }
 
+static void read_nothing(struct server_connection *connection, core_status status)
+{
+    const bool lies = status == CORE_INVALID && connection->state < SERVER_CONNECTION_LINGERING;
+    if (status == CORE_NOT_FOUND)
+        peer_finished(connection);
+    else if (status == CORE_DENIED)
+        refuse_messages(connection);
+    else if (lies)
+        server_connection_fail(connection, 0, PROTOCOL_ERROR_MALFORMED,
+                               "the lane's counts of bytes written and read can not be");
+    else if (status != CORE_AGAIN)
+        server_connection_abort(connection);
+}
+
 /* One read a turn: a connection that sends much gets its next one after the others, and results that are
  * ready meanwhile leave in between. */
 static size_t read_once(struct server_connection *connection)
@@ -355,12 +391,10 @@ static size_t read_once(struct server_connection *connection)
         if (done < got && accepts_input(connection))
             stash(connection, buffer + done, got - done);
         core_secret_wipe(buffer + done, got - done);
-    } else if (status == CORE_NOT_FOUND)
-        peer_finished(connection);
-    else if (status == CORE_DENIED)
-        refuse_messages(connection);
-    else if (status == CORE_CLOSED)
-        server_connection_abort(connection);
+        server_transport_taken(&connection->transport, got, input->brought_key);
+        input->brought_key = false;
+    } else
+        read_nothing(connection, status);
     return got;
 }
 
@@ -371,6 +405,8 @@ size_t server_input_read(struct server_connection *connection)
     server_io_mark(connection);
     got = read_once(connection);
     server_input_arm(connection);
+    if (connection->transport.lane != NULL && connection->is_read)
+        watch(connection);
     return got;
 }
 

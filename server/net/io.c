@@ -44,6 +44,14 @@ void server_io_put_off(struct server_connection *connection)
     io->last_stranger = connection;
 }
 
+void server_io_look_again(struct server_connection *connection)
+{
+    if (connection->waits_as_stranger)
+        return;
+    server_io_put_off(connection);
+    server_io_notify(connection->io); /* the next turn begins at once */
+}
+
 static void queue(struct server_stream_io *io, struct server_packet *packet)
 {
     struct server_submission *submission =

@@ -83,6 +83,8 @@ void server_io_submit(struct server_io *io, struct server_stream *stream, struct
 /* A connection without streams has something to read: it is read when those that came before it have been, a
  * few in each turn. What it sends is no packet, so its time of arrival matters to no deadline. */
 void server_io_put_off(struct server_connection *connection);
+/* The same, and no socket will tell again. */
+void server_io_look_again(struct server_connection *connection);
 /* A handler has read `bytes`: ends the turn early if that was much. */
 void server_io_has_read(struct server_io *io, size_t bytes);
 

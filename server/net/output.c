@@ -346,7 +346,7 @@ static void advance(struct server_connection *connection, struct batch *batch, s
 
 void server_output_arm(struct server_connection *connection, bool wanted)
 {
-    server_connection_watch(connection, EPOLLOUT, wanted);
+    server_connection_watch(connection, EPOLLOUT, wanted && connection->transport.lane == NULL);
 }
 
 void server_output_flush(struct server_connection *connection)

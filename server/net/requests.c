@@ -1,6 +1,7 @@
 /* What each frame of a client does. */
 #include "server/net/io.h"
 #include "server/net/keys.h"
+#include "server/net/lane.h"
 #include "server/stream/advance.h"
 #include "server/stream/backup.h"
 
@@ -32,11 +33,15 @@ static void handle_hello(struct server_connection *connection, const uint8_t *bo
         return;
     }
     connection->version = highest < PROTOCOL_VERSION ? highest : PROTOCOL_VERSION;
+    connection->transport.takes_memory = connection->version >= 3 &&
+                                         strncmp(connection->client.peer, "unix:", 5) == 0 &&
+                                         server_lanes_are_there(server->lanes);
     struct protocol_welcome welcome = {
         .version = connection->version,
         .flags = (uint16_t)((connection->inline_keys ? PROTOCOL_ALLOWS_INLINE_KEY : 0) |
                             (server->config->client_iv ? PROTOCOL_ALLOWS_CLIENT_IV : 0) |
-                            (server_keys_are_there(server) ? PROTOCOL_HAS_NAMED_KEYS : 0)),
+                            (server_keys_are_there(server) ? PROTOCOL_HAS_NAMED_KEYS : 0) |
+                            (connection->transport.takes_memory ? PROTOCOL_HAS_LANES : 0)),
         .packet_bytes_max = limits->packet_bytes,
         .burst_packets_max = limits->burst_packets,
         .streams_max = limits->streams_per_connection,
@@ -573,6 +578,9 @@ void server_frame_handle(struct server_connection *connection, const struct prot
         break;
     case PROTOCOL_REKEY:
         server_frame_rekey(connection, header, body, now_ns);
+        break;
+    case PROTOCOL_LANE:
+        server_frame_lane(connection, header, body);
         break;
     case PROTOCOL_CLOSE:
         handle_close(connection, header->id);

@@ -1,5 +1,8 @@
 #include "server/net/transport.h"
 
+#include "server/net/files.h"
+#include "server/net/lane.h"
+
 #include "core/tls.h"
 
 #include <errno.h>
@@ -117,9 +120,9 @@ core_status server_transport_context(const struct config_listener *listener, SSL
     return CORE_OK;
 }
 
-void server_transport_init(struct server_transport *transport, int descriptor)
+void server_transport_init(struct server_transport *transport, int descriptor, struct server_files *files)
 {
-    *transport = (struct server_transport){.descriptor = descriptor};
+    *transport = (struct server_transport){.descriptor = descriptor, .files = files, .memory = -1};
 }
 
 /* What is left of a TLS connection that has been closed. */
@@ -174,7 +177,7 @@ static void count_messages(struct server_transport *transport)
 void server_transport_move(struct server_transport *to, struct server_transport *from)
 {
     *to = *from;
-    *from = (struct server_transport){.descriptor = -1};
+    *from = (struct server_transport){.descriptor = -1, .memory = -1};
     if (to->tls != NULL && SSL_is_init_finished(to->tls))
         count_messages(to);
 }
@@ -266,7 +269,12 @@ core_status server_transport_read(struct server_transport *transport, uint8_t *b
 {
     if (transport->tls != NULL)
         return tls_read(transport, buffer, bytes, got);
-    ssize_t result = recv(transport->descriptor, buffer, bytes, 0);
+    if (transport->lane != NULL)
+        return core_lane_read(&transport->lane->lane, buffer, bytes, got);
+    ssize_t result = transport->files == NULL
+                         ? recv(transport->descriptor, buffer, bytes, 0)
+                         : server_files_receive(transport->files, transport->descriptor, buffer, bytes,
+                                                transport->takes_memory ? &transport->memory : NULL);
     if (result > 0) {
         *got = (size_t)result;
         return CORE_OK;
@@ -274,6 +282,38 @@ core_status server_transport_read(struct server_transport *transport, uint8_t *b
     if (result == 0)
         return CORE_NOT_FOUND;
     return errno == EAGAIN || errno == EINTR ? CORE_AGAIN : CORE_CLOSED;
+}
+
+void server_transport_taken(struct server_transport *transport, size_t got, bool secret)
+{
+    if (transport->lane != NULL && got > 0)
+        core_lane_release(&transport->lane->lane, got, secret);
+}
+
+int server_transport_take_memory(struct server_transport *transport)
+{
+    const int memory = transport->memory;
+    transport->memory = -1;
+    return memory;
+}
+
+static ssize_t receive_bells(void *files, int socket, void *buffer, size_t bytes)
+{
+    return server_files_receive(files, socket, buffer, bytes, NULL);
+}
+
+void server_transport_share(struct server_transport *transport, struct server_lane *lane)
+{
+    lane->lane.socket = transport->descriptor;
+    lane->lane.receive = receive_bells;
+    lane->lane.receiver = transport->files;
+    transport->lane = lane;
+}
+
+bool server_transport_has_more(const struct server_transport *transport)
+{
+    const struct server_lane *lane = transport->lane;
+    return lane != NULL && (lane->lane.ended || core_lane_left_bytes(&lane->lane) > 0);
 }
 
 static core_status plain_write(struct server_transport *transport, const struct iovec *vector, int count,
@@ -332,6 +372,10 @@ static size_t fill_bounce(struct server_transport *transport, const struct iovec
 core_status server_transport_write(struct server_transport *transport, const struct iovec *vector, int count,
                                    size_t *taken)
 {
+    if (transport->lane != NULL) {
+        core_status status = core_lane_write(&transport->lane->lane, vector, count, taken);
+        return status == CORE_INVALID ? CORE_CLOSED : status;
+    }
     if (transport->tls == NULL)
         return plain_write(transport, vector, count, taken);
     *taken = 0;
@@ -349,12 +393,16 @@ core_status server_transport_write(struct server_transport *transport, const str
 size_t server_transport_waiting_bytes(const struct server_transport *transport)
 {
     int bytes = 0;
+    if (transport->lane != NULL)
+        return core_lane_waiting_bytes(&transport->lane->lane);
     return ioctl(transport->descriptor, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? (size_t)bytes : 0;
 }
 
 size_t server_transport_left_bytes(const struct server_transport *transport)
 {
     int bytes = 0;
+    if (transport->lane != NULL)
+        return core_lane_left_bytes(&transport->lane->lane);
     return ioctl(transport->descriptor, FIONREAD, &bytes) == 0 && bytes > 0 ? (size_t)bytes : 0;
 }
 
@@ -366,6 +414,13 @@ void server_transport_finish(struct server_transport *transport)
     shutdown(transport->descriptor, SHUT_WR);
 }
 
+/* What has come and was not read may have descriptors. */
+static void close_unix(const struct server_transport *transport)
+{
+    shutdown(transport->descriptor, SHUT_RDWR);
+    server_files_close(transport->files, transport->descriptor);
+}
+
 void server_transport_close(struct server_transport *transport)
 {
     if (transport->disposal != NULL)
@@ -373,7 +428,12 @@ void server_transport_close(struct server_transport *transport)
     else
         SSL_free(transport->tls); /* there was no memory for more */
     free(transport->bounce);
-    if (transport->descriptor >= 0)
+    server_lane_drop(transport->lane);
+    if (transport->memory >= 0)
+        server_files_close(transport->files, transport->memory);
+    if (transport->files != NULL)
+        close_unix(transport);
+    else if (transport->descriptor >= 0)
         close(transport->descriptor);
-    *transport = (struct server_transport){.descriptor = -1};
+    *transport = (struct server_transport){.descriptor = -1, .memory = -1};
 }

@@ -1,4 +1,4 @@
-/* Bytes of one connection, plain or through TLS 1.3. Non-blocking; its owner calls everything: the I/O
+/* Bytes of one connection, plain, through TLS 1.3, or through a lane, of which the socket only tells. Non-blocking; its owner calls everything: the I/O
  * thread, before it, until a TLS handshake is done, a handshake thread.
  *
  * One read takes one TLS record, whether there is data in it or not, so that no peer can keep a thread inside
@@ -26,8 +26,15 @@ CORE_CHECKED core_status server_transport_context(const struct config_listener *
 #define SERVER_TLS_MESSAGES      64
 #define SERVER_TLS_MESSAGE_BYTES (UINT64_C(1) << 20)
 
+struct server_files;
+struct server_lane;
+
 struct server_transport {
     int descriptor;
+    struct server_lane *lane;                   /* NULL: the socket carries the bytes */
+    struct server_files *files;                 /* of a Unix socket; NULL: no descriptors can come */
+    bool takes_memory;                          /* one may: */
+    int memory;                                 /* that has come; -1: none */
     SSL *tls;                                   /* NULL: plain; */
     struct server_transport_disposal *disposal; /* and what frees it, far from deadlines */
     uint8_t *bounce;                            /* tls: bytes taken and not yet written */
@@ -37,8 +44,8 @@ struct server_transport {
     uint64_t data_bytes; /* tls: received */
 };
 
-/* Plain; takes over the descriptor. */
-void server_transport_init(struct server_transport *transport, int descriptor);
+/* Plain; takes over the descriptor. files: of a Unix socket, else NULL. */
+void server_transport_init(struct server_transport *transport, int descriptor, struct server_files *files);
 
 /* TLS from here on. What OpenSSL has of it is freed by the owner of `disposer`, after the transport has been
  * closed: freeing takes locks that threads of ordinary priority take, too. CORE_NO_MEMORY. */
@@ -53,9 +60,21 @@ CORE_CHECKED core_status server_transport_handshake(struct server_transport *tra
                                                     enum server_turned *reason, struct core_error *error);
 
 /* *got > 0 with CORE_OK; CORE_AGAIN; CORE_NOT_FOUND at the end of the peer's stream; CORE_CLOSED when broken;
- * CORE_DENIED when there were too many messages without data. */
+ * CORE_DENIED when there were too many messages without data; CORE_INVALID where a lane's counts can not be. */
 CORE_CHECKED core_status server_transport_read(struct server_transport *transport, uint8_t *buffer,
                                                size_t bytes, size_t *got);
+
+/* What a read has brought was taken; secret: there was a key among it. */
+void server_transport_taken(struct server_transport *transport, size_t got, bool secret);
+
+/* The descriptor that has come is the caller's from here on. */
+int server_transport_take_memory(struct server_transport *transport);
+
+/* From here on a lane carries the bytes. It is given back with the transport. */
+void server_transport_share(struct server_transport *transport, struct server_lane *lane);
+
+/* May there be something to read of which the socket will not tell again? */
+bool server_transport_has_more(const struct server_transport *transport);
 
 /* Takes as many bytes from the front as there is room; *taken may be 0. CORE_OK, CORE_AGAIN when less than
  * all was taken, CORE_CLOSED. Bytes taken are gone from the caller's view even if TLS still holds them. */

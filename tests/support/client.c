@@ -26,7 +26,7 @@ void test_client_dial(struct test_client *client, const struct core_address *add
 
 static void await(const struct test_client *client, short events, int timeout_ms)
 {
-    struct pollfd ready = {.fd = client->descriptor, .events = events};
+    struct pollfd ready = {.fd = client->descriptor, .events = client->shares ? POLLIN : events};
     (void)poll(&ready, 1, timeout_ms);
 }
 
@@ -50,6 +50,7 @@ bool test_client_secure(struct test_client *client, SSL_CTX *context)
 
 void test_client_close(struct test_client *client)
 {
+    core_lane_free(&client->lane);
     SSL_free(client->tls);
     if (client->descriptor >= 0)
         close(client->descriptor);
@@ -64,8 +65,20 @@ void test_client_half_close(struct test_client *client)
     TEST_REQUIRE(shutdown(client->descriptor, SHUT_WR) == 0);
 }
 
+static ssize_t lane_outcome(core_status status, size_t bytes)
+{
+    errno = status == CORE_AGAIN ? EAGAIN : EPIPE;
+    return bytes > 0 ? (ssize_t)bytes : status == CORE_NOT_FOUND ? 0 : -1;
+}
+
 static ssize_t write_some(struct test_client *client, const uint8_t *bytes, size_t count)
 {
+    if (client->shares) {
+        const struct iovec all = {.iov_base = (uint8_t *)bytes, .iov_len = count};
+        size_t taken;
+        core_status status = core_lane_write(&client->lane, &all, 1, &taken);
+        return lane_outcome(status, taken);
+    }
     if (client->tls == NULL)
         return send(client->descriptor, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
     size_t written;
@@ -147,6 +160,13 @@ static void make_room(struct test_client *client)
 
 static ssize_t read_some(struct test_client *client, uint8_t *bytes, size_t count)
 {
+    if (client->shares) {
+        size_t got;
+        core_status status = core_lane_read(&client->lane, bytes, count, &got);
+        if (got > 0)
+            core_lane_release(&client->lane, got, false);
+        return lane_outcome(status, got);
+    }
     if (client->tls == NULL)
         return recv(client->descriptor, bytes, count, MSG_DONTWAIT);
     size_t got;
@@ -327,4 +347,42 @@ void test_data_header(uint8_t frame[PROTOCOL_HEADER_BYTES], uint32_t stream, uin
     struct protocol_header header = {
         .body_bytes = bytes, .type = PROTOCOL_DATA, .id = stream, .sequence = sequence};
     protocol_header_write(frame, &header);
+}
+
+void test_client_send_lane(struct test_client *client, uint32_t ring_bytes, int file)
+{
+    uint8_t frame[TEST_FRAME_BYTES];
+    union {
+        struct cmsghdr header;
+        uint8_t room[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec all = {.iov_base = frame, .iov_len = protocol_lane_write(frame, ring_bytes)};
+    struct msghdr message = {.msg_iov = &all, .msg_iovlen = 1};
+    if (file >= 0) {
+        message.msg_control = &control;
+        message.msg_controllen = sizeof control;
+        control.header = (struct cmsghdr){
+            .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+        memcpy(CMSG_DATA(&control.header), &file, sizeof file);
+    }
+    TEST_REQUIRE(sendmsg(client->descriptor, &message, MSG_NOSIGNAL) == (ssize_t)all.iov_len);
+}
+
+bool test_client_share(struct test_client *client, uint32_t ring_bytes, char text[PROTOCOL_CONTROL_BYTES_MAX])
+{
+    struct test_frame frame;
+    struct core_error error;
+    uint32_t granted;
+    int file;
+    TEST_REQUIRE(core_lane_create(&client->lane, ring_bytes, client->descriptor, &file, &error) == CORE_OK);
+    test_client_send_lane(client, ring_bytes, file);
+    close(file);
+    test_client_expect(client, PROTOCOL_LANED, &frame);
+    TEST_REQUIRE(protocol_laned_read(frame.body, frame.header.body_bytes, &granted, text,
+                                     PROTOCOL_CONTROL_BYTES_MAX, &error) == CORE_OK);
+    TEST_REQUIRE(granted == ring_bytes || granted == 0);
+    client->shares = granted > 0;
+    if (!client->shares)
+        core_lane_free(&client->lane);
+    return client->shares;
 }

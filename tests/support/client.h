@@ -5,6 +5,7 @@
 #define MILLRACE_TESTS_CLIENT_H
 
 #include "core/address.h"
+#include "core/lane.h"
 #include "core/protocol.h"
 
 #include <openssl/ssl.h>
@@ -18,6 +19,8 @@
 struct test_client {
     int descriptor;
     SSL *tls; /* NULL: plain */
+    struct core_lane lane;
+    bool shares; /* through the lane */
     uint8_t *input;
     size_t input_start, input_end, input_capacity;
     bool ended; /* the server closed, or the connection broke */
@@ -68,6 +71,13 @@ void test_client_hello(struct test_client *client, struct protocol_welcome *welc
 /* The same for this version, which the server must take. */
 void test_client_hello_version(struct test_client *client, uint16_t version,
                                struct protocol_welcome *welcome);
+
+/* LANE with a memory as it must be, and LANED: frames go through it from then on where it is true, else the server's
+ * reason is in text. */
+bool test_client_share(struct test_client *client, uint32_t ring_bytes,
+                       char text[PROTOCOL_CONTROL_BYTES_MAX]);
+/* LANE with any file (-1: none); LANED is not awaited. */
+void test_client_send_lane(struct test_client *client, uint32_t ring_bytes, int file);
 
 /* OPEN or QUERY and its answer, which must be the next frame: true if OPENED. opened and refused may be NULL.
  */

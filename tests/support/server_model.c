@@ -56,6 +56,8 @@ _Noreturn void model_deviate(const struct client *client, const char *format, ..
 
 static void hang_up(struct client *client)
 {
+    core_lane_free(&client->lane);
+    client->shares = false;
     close(client->descriptor);
     client->descriptor = -1;
 }
@@ -101,10 +103,24 @@ static void read_frames(struct client *client)
 }
 
 /* True: there was something. */
+static ssize_t hear_bytes(struct client *client)
+{
+    uint8_t *room = client->input + client->input_bytes;
+    const size_t bytes = sizeof client->input - client->input_bytes;
+    size_t got;
+    if (!client->shares)
+        return recv(client->descriptor, room, bytes, MSG_DONTWAIT);
+    const core_status status = core_lane_read(&client->lane, room, bytes, &got);
+    MUST(client, status != CORE_INVALID, "a lane's counts can not be");
+    if (got > 0)
+        core_lane_release(&client->lane, got, false);
+    errno = status == CORE_AGAIN ? EAGAIN : EPIPE;
+    return got > 0 ? (ssize_t)got : status == CORE_NOT_FOUND ? 0 : -1;
+}
+
 static bool hear(struct client *client)
 {
-    const ssize_t got = recv(client->descriptor, client->input + client->input_bytes,
-                             sizeof client->input - client->input_bytes, MSG_DONTWAIT);
+    const ssize_t got = hear_bytes(client);
     if (got < 0 && errno == EAGAIN)
         return false;
     client->input_bytes += got > 0 ? (size_t)got : 0;
@@ -112,6 +128,11 @@ static bool hear(struct client *client)
     if (got <= 0)
         on_end(client);
     return true;
+}
+
+static bool has_more(const struct client *client)
+{
+    return client->shares && core_lane_left_bytes(&client->lane) > 0;
 }
 
 /* Every one that has something to hear, but for the deaf. */
@@ -124,7 +145,7 @@ static bool hear_all(void)
     for (int i = 0; i < named; i++)
         ready[events[i].data.u32] = true;
     for (size_t i = 0; i <= CLIENTS; i++)
-        any |= ready[i] && !clients[i].deaf && hear(&clients[i]);
+        any |= (ready[i] || has_more(&clients[i])) && !clients[i].deaf && hear(&clients[i]);
     return any;
 }
 

@@ -473,6 +473,22 @@ static void on_welcome(struct client *client, const struct protocol_header *head
     MUST(client, welcome.version == client->version && welcome.packet_bytes_max == PACKET_BYTES,
          "WELCOME to version %u", welcome.version);
     client->welcomed = true;
+    client->may_share = (welcome.flags & PROTOCOL_HAS_LANES) != 0;
+    MUST(client, client->may_share == (client->version >= 3), "lanes in version %u", client->version);
+}
+
+static void on_laned(struct client *client, const struct protocol_header *header, const uint8_t *body)
+{
+    char text[PROTOCOL_CONTROL_BYTES_MAX];
+    struct core_error error;
+    uint32_t ring_bytes;
+    MUST(client, client->asks_lane, "a LANED unasked");
+    MUST(client,
+         protocol_laned_read(body, header->body_bytes, &ring_bytes, text, sizeof text, &error) == CORE_OK,
+         "a bad LANED");
+    MUST(client, ring_bytes == client->lane.ring_bytes, "no lane: %s", text);
+    client->asks_lane = false;
+    client->shares = true;
 }
 
 void model_on_frame(struct client *client, const struct protocol_header *header, const uint8_t *body)
@@ -481,7 +497,7 @@ void model_on_frame(struct client *client, const struct protocol_header *header,
         [PROTOCOL_WELCOME] = on_welcome,   [PROTOCOL_OPENED] = on_opened, [PROTOCOL_REFUSED] = on_refused,
         [PROTOCOL_RESULT] = on_result,     [PROTOCOL_CLOSED] = on_closed, [PROTOCOL_ERROR] = on_error,
         [PROTOCOL_MODIFIED] = on_modified, [PROTOCOL_PONG] = on_note,     [PROTOCOL_NOTICE] = on_notice,
-        [PROTOCOL_REKEYED] = on_rekeyed};
+        [PROTOCOL_REKEYED] = on_rekeyed,   [PROTOCOL_LANED] = on_laned};
     MUST(client, !client->ended, "a frame of type %u after a fatal ERROR", header->type);
     MUST(client, header->type < sizeof handlers / sizeof *handlers && handlers[header->type] != NULL,
          "a frame of type %u", header->type);

@@ -1,10 +1,12 @@
 #include "tests/support/server_model_client.h"
 
+#include "tests/support/require.h"
 #include "tests/support/virtual_threads.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 static bool talks_messages;
 
@@ -34,12 +36,24 @@ static void stamp(struct client *client)
     }
 }
 
+static ssize_t put(struct client *client, size_t bytes)
+{
+    const struct iovec all = {.iov_base = client->output, .iov_len = bytes};
+    size_t taken;
+    const core_status status = core_lane_write(&client->lane, &all, 1, &taken);
+    MUST(client, status != CORE_INVALID, "a lane's counts can not be");
+    errno = status == CORE_CLOSED ? EPIPE : EAGAIN;
+    return taken > 0 && status != CORE_CLOSED ? (ssize_t)taken : -1;
+}
+
 void model_push(struct client *client, size_t most)
 {
     const size_t bytes = most < client->output_bytes ? most : client->output_bytes;
     if (client->descriptor < 0 || bytes == 0)
         return;
-    const ssize_t sent = send(client->descriptor, client->output, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = client->shares
+                             ? put(client, bytes)
+                             : send(client->descriptor, client->output, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
     const size_t gone = sent > 0 ? (size_t)sent : errno == EAGAIN ? 0 : client->output_bytes;
     memmove(client->output, client->output + gone, client->output_bytes - gone);
     client->output_bytes -= gone;
@@ -49,8 +63,8 @@ void model_push(struct client *client, size_t most)
 
 bool model_has_room(const struct client *client)
 {
-    return client->descriptor >= 0 && !client->half_closed && client->fatal == 0 && !client->ended &&
-           client->output_bytes + FRAME_BYTES <= sizeof client->output;
+    return client->descriptor >= 0 && !client->half_closed && !client->asks_lane && client->fatal == 0 &&
+           !client->ended && client->output_bytes + FRAME_BYTES <= sizeof client->output;
 }
 
 void model_give(struct client *client, const void *frame, size_t bytes)
@@ -423,8 +437,44 @@ void model_give_close(struct client *client, struct tape *tape)
     stream->asked_to_close = true;
 }
 
+static bool may_ask_for_lane(const struct client *client)
+{
+    bool asks = client->opens > 0 || client->output_bytes > 0 || !client->may_share;
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        asks |= client->requests[i].type != 0;
+    return !asks;
+}
+
+static void ask_for_lane(struct client *client)
+{
+    uint8_t frame[FRAME_BYTES];
+    struct core_error error;
+    int file;
+    union {
+        struct cmsghdr header;
+        uint8_t room[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec all = {.iov_base = frame, .iov_len = protocol_lane_write(frame, CORE_LANE_RING_BYTES_MIN)};
+    const struct msghdr message = {
+        .msg_iov = &all, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+
+    TEST_REQUIRE(core_lane_create(&client->lane, CORE_LANE_RING_BYTES_MIN, client->descriptor, &file,
+                                  &error) == CORE_OK);
+    control.header = (struct cmsghdr){
+        .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(&control.header), &file, sizeof file);
+    client->asks_lane =
+        sendmsg(client->descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)all.iov_len;
+    client->may_share = false;
+    close(file);
+}
+
 void model_give_ping(struct client *client, struct tape *tape)
 {
+    if (may_ask_for_lane(client)) {
+        ask_for_lane(client);
+        return;
+    }
     const struct note note = {.type = PROTOCOL_PONG,
                               .id = take(tape) * 16777259,
                               .bytes = (uint8_t)(take(tape) % 65),

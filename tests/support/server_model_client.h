@@ -4,6 +4,7 @@
 #define MILLRACE_TESTS_SERVER_MODEL_CLIENT_H
 
 #include "core/hmac.h"
+#include "core/lane.h"
 #include "core/protocol.h"
 #include "tests/support/tape.h"
 #include "tests/support/virtual_gpu.h"
@@ -85,6 +86,8 @@ struct client {
     bool welcomed; /* and was answered */
     bool ended;    /* by a fatal ERROR */
     bool half_closed, deaf;
+    bool may_share, asks_lane, shares; /* WELCOME offers a lane; LANE was sent; frames go through it */
+    struct core_lane lane;
     bool held_up;      /* the server may have had to stop reading it: when packets came is not known */
     bool drained;      /* the server was told to stop, and tells it */
     bool workers_late; /* in its life: nobody has promised then */
@@ -124,6 +127,7 @@ void model_give_right_data(struct client *client, struct tape *tape);
 void model_give_unknown(struct client *client, struct tape *tape, uint8_t type);
 void model_give_wrong_data(struct client *client, struct tape *tape);
 void model_give_close(struct client *client, struct tape *tape);
+/* Or LANE, where nothing is under way. */
 void model_give_ping(struct client *client, struct tape *tape);
 void model_give_malformed(struct client *client, struct tape *tape);
 void model_give_modify(struct client *client, struct tape *tape);

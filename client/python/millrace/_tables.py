@@ -28,6 +28,7 @@ DATA_LAST: Final = 2
 ALLOWS_INLINE_KEY: Final = 1
 ALLOWS_CLIENT_IV: Final = 2
 HAS_NAMED_KEYS: Final = 4
+HAS_LANES: Final = 8
 RESULT_MET: Final = 1
 RESULT_READER: Final = 2
 RESULT_POLICED: Final = 4
@@ -94,6 +95,8 @@ class Type(IntEnum):
     NOTICE = 16
     REKEY = 17
     REKEYED = 18
+    LANE = 19
+    LANED = 20
 
 
 class KeyKind(IntEnum):
@@ -186,6 +189,8 @@ FIXED_BYTES: Final[dict[str, dict[int, int]]] = {
     "notice": {1: 16},
     "rekey": {1: 16},
     "rekeyed": {1: 24},
+    "lane": {1: 4},
+    "laned": {1: 4},
     "error": {1: 4},
 }
 
@@ -318,6 +323,12 @@ FIELDS: Final[dict[str, tuple[tuple[str, int, int], ...]]] = {
         ("", 4, 4),
         ("first", 8, 8),
         ("in_force_ns", 16, 8),
+    ),
+    "lane": (
+        ("ring_bytes", 0, 4),
+    ),
+    "laned": (
+        ("ring_bytes", 0, 4),
     ),
     "error": (
         ("code", 0, 2),

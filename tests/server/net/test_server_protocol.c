@@ -399,7 +399,7 @@ static void test_body_ranges(void **state)
         uint32_t minimum, maximum;
     } rows[] = {{PROTOCOL_HELLO, 8, 8},    {PROTOCOL_OPEN, 32, 111}, {PROTOCOL_QUERY, 32, 111},
                 {PROTOCOL_DATA, 0, 777},   {PROTOCOL_CLOSE, 0, 0},   {PROTOCOL_PING, 0, 64},
-                {PROTOCOL_MODIFY, 24, 24}, {PROTOCOL_REKEY, 16, 79}};
+                {PROTOCOL_MODIFY, 24, 24}, {PROTOCOL_REKEY, 16, 79}, {PROTOCOL_LANE, 4, 4}};
     unsigned allowed = 0, allowed_1 = 0;
     for (unsigned type = 0; type < 256; type++) {
         uint32_t minimum, maximum;
@@ -407,14 +407,14 @@ static void test_body_ranges(void **state)
         allowed_1 += protocol_body_range(1, (uint8_t)type, 777, &minimum, &maximum);
     }
     assert_int_equal(allowed, sizeof rows / sizeof rows[0]);
-    assert_int_equal(allowed_1, allowed - 2); /* neither MODIFY nor REKEY */
+    assert_int_equal(allowed_1, allowed - 3); /* neither MODIFY nor REKEY nor LANE */
     for (unsigned i = 0; i < allowed; i++) {
         uint32_t minimum, maximum;
         if (protocol_body_range(2, rows[i].type, 777, &minimum, &maximum)) {
             assert_int_equal(minimum, rows[i].minimum);
             assert_int_equal(maximum, rows[i].maximum);
         } else
-            assert_int_equal(rows[i].type, PROTOCOL_REKEY);
+            assert_true(rows[i].type == PROTOCOL_REKEY || rows[i].type == PROTOCOL_LANE);
         const uint32_t more = rows[i].type == PROTOCOL_OPEN || rows[i].type == PROTOCOL_QUERY ? 16 : 0;
         const uint32_t mac_id = more; /* may be there, after the IV */
         assert_true(protocol_body_range(3, rows[i].type, 777, &minimum, &maximum));

@@ -206,7 +206,7 @@ static void make_pair(struct pair *pair, const struct test_server *server)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
     assert_int_equal(server_transport_context(listener, &pair->context, NULL), CORE_OK);
     pair->client = test_certificates_client(server->folder, NULL);
-    server_transport_init(&pair->ours, ends[0]);
+    server_transport_init(&pair->ours, ends[0], NULL);
     assert_int_equal(server_mailbox_init(&pair->disposer, NULL), CORE_OK);
     assert_int_equal(server_transport_secure(&pair->ours, pair->context, &pair->disposer, NULL), CORE_OK);
     pair->descriptor = ends[1];

@@ -1,0 +1,97 @@
+/* A lane in the place of the socket (core/lane.h): asked for where the server has them, right after WELCOME. */
+#include "client/lane.h"
+
+#include "core/protocol.h"
+
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static core_status lane_read(struct client_transport *transport, void *room, size_t bytes, size_t *got,
+                             struct core_error *error)
+{
+    core_status status = core_lane_read(&transport->lane, room, bytes, got);
+    switch (status) {
+    case CORE_OK:
+        core_lane_release(&transport->lane, *got, false);
+        return status;
+    case CORE_NOT_FOUND:
+    case CORE_CLOSED:
+        return CORE_CLOSED;
+    case CORE_INVALID:
+        return core_error_set(error, CORE_SYSTEM, "the server's counts of bytes in the lane can not be");
+    default:
+        return status;
+    }
+}
+
+static core_status lane_write(struct client_transport *transport, const struct iovec *parts, int count,
+                              size_t *written, struct core_error *error)
+{
+    core_status status = core_lane_write(&transport->lane, parts, count, written);
+    if (status == CORE_INVALID)
+        return core_error_set(error, CORE_SYSTEM, "the server's counts of bytes in the lane can not be");
+    if (status == CORE_CLOSED)
+        return core_error_set(error, CORE_SYSTEM, "writing to the server: it has closed the connection");
+    transport->full = status == CORE_AGAIN;
+    return *written > 0 ? CORE_OK : status; /* what is left is tried again, and finds no room */
+}
+
+static bool lane_pending(const struct client_transport *transport)
+{
+    return core_lane_left_bytes(&transport->lane) > 0;
+}
+
+static void lane_close(struct client_transport *transport)
+{
+    core_lane_free(&transport->lane);
+    close(transport->descriptor);
+}
+
+static const struct client_transport_kind lane = {
+    .read = lane_read, .write = lane_write, .pending = lane_pending, .close = lane_close};
+
+/* Frame and memory in one message, on a socket that has room. */
+static core_status send_lane(int socket, int descriptor, struct core_error *error)
+{
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_LANE_BYTES];
+    union {
+        struct cmsghdr header;
+        uint8_t room[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec all = {.iov_base = frame, .iov_len = protocol_lane_write(frame, CLIENT_LANE_RING_BYTES)};
+    const struct msghdr message = {
+        .msg_iov = &all, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+
+    control.header = (struct cmsghdr){
+        .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(&control.header), &descriptor, sizeof descriptor);
+    if (sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)all.iov_len)
+        return CORE_OK;
+    return core_error_errno(error, "asking for a lane");
+}
+
+core_status client_lane_ask(struct client_transport *transport, struct core_error *error)
+{
+    int descriptor;
+    core_status status =
+        core_lane_create(&transport->lane, CLIENT_LANE_RING_BYTES, transport->descriptor, &descriptor, error);
+    if (status)
+        return core_error_set(error, CORE_UNSUPPORTED, "no memory for a lane");
+    status = send_lane(transport->descriptor, descriptor, error);
+    close(descriptor);
+    return status;
+}
+
+core_status client_lane_begin(struct client_transport *transport, uint32_t ring_bytes,
+                              struct core_error *error)
+{
+    if (ring_bytes == CLIENT_LANE_RING_BYTES)
+        transport->kind = &lane;
+    else
+        core_lane_free(&transport->lane); /* the socket goes on to carry the frames */
+    if (ring_bytes == CLIENT_LANE_RING_BYTES || ring_bytes == 0)
+        return CORE_OK;
+    return core_error_set(error, CORE_INVALID, "LANED with rings of %u bytes, where %u were asked for",
+                          ring_bytes, CLIENT_LANE_RING_BYTES);
+}

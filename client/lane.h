@@ -1,0 +1,17 @@
+/* A connection's way from its socket into a lane (core/lane.h). Under the connection's lock. */
+#ifndef MILLRACE_CLIENT_LANE_H
+#define MILLRACE_CLIENT_LANE_H
+
+#include "client/transport.h"
+
+#define CLIENT_LANE_RING_BYTES (UINT32_C(1) << 18)
+
+/* Makes a lane and sends LANE with its memory. Nothing may wait to be sent. CORE_UNSUPPORTED: there is no memory for
+ * it here, and nothing was sent. */
+CORE_CHECKED core_status client_lane_ask(struct client_transport *transport, struct core_error *error);
+
+/* LANED: it carries the bytes from here on, or the server has none (0 bytes). CORE_INVALID: neither. */
+CORE_CHECKED core_status client_lane_begin(struct client_transport *transport, uint32_t ring_bytes,
+                                           struct core_error *error);
+
+#endif

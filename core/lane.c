@@ -1,0 +1,270 @@
+#include "core/lane.h"
+
+#include "core/secret.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEAD_BYTES 4096
+#define SEALS      (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define HUSH_BYTES 256
+
+/* Each in a cache line of its own. */
+struct core_lane_counts {
+    _Atomic uint64_t written;                  /* atomic: by the writer */
+    alignas(64) _Atomic uint64_t read;         /* atomic: by the reader */
+    alignas(64) _Atomic uint32_t reader_waits; /* atomic: set by the reader, cleared by the writer */
+    alignas(64) _Atomic uint32_t writer_waits; /* atomic: set by the writer, cleared by the reader */
+};
+
+_Static_assert(sizeof(struct core_lane_counts) == 256, "as the header says");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "counts are used where they lie");
+
+bool core_lane_fits(uint32_t ring_bytes)
+{
+    return ring_bytes >= CORE_LANE_RING_BYTES_MIN && ring_bytes <= CORE_LANE_RING_BYTES_MAX &&
+           (ring_bytes & (ring_bytes - 1)) == 0;
+}
+
+/* ---- memory ---- */
+
+static core_status map(struct core_lane *lane, int descriptor, bool is_server, struct core_error *error)
+{
+    lane->memory = mmap(NULL, core_lane_bytes(lane->ring_bytes), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_POPULATE, descriptor, 0);
+    if (lane->memory == MAP_FAILED) {
+        lane->memory = NULL;
+        return core_error_errno(error, "can not map a lane");
+    }
+    uint8_t *memory = lane->memory;
+    struct core_lane_ring rings[2];
+    for (size_t i = 0; i < 2; i++)
+        rings[i] = (struct core_lane_ring){
+            .shared = (struct core_lane_counts *)(memory + i * sizeof(struct core_lane_counts)),
+            .bytes = memory + HEAD_BYTES + i * lane->ring_bytes};
+    lane->in = rings[is_server ? 0 : 1];
+    lane->out = rings[is_server ? 1 : 0];
+    return CORE_OK;
+}
+
+core_status core_lane_create(struct core_lane *lane, uint32_t ring_bytes, int socket, int *descriptor,
+                             struct core_error *error)
+{
+    *lane = (struct core_lane){.ring_bytes = ring_bytes, .socket = socket};
+    *descriptor = memfd_create("millrace-lane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (*descriptor < 0)
+        return core_error_errno(error, "can not make the memory of a lane");
+    core_status status = CORE_OK;
+    if (fallocate(*descriptor, 0, 0, (off_t)core_lane_bytes(ring_bytes)) != 0 ||
+        fcntl(*descriptor, F_ADD_SEALS, SEALS) != 0)
+        status = core_error_errno(error, "can not make the memory of a lane");
+    if (status == CORE_OK)
+        status = map(lane, *descriptor, false, error);
+    if (status == CORE_OK) { /* both sides wait */
+        atomic_store_explicit(&lane->in.shared->reader_waits, 1, memory_order_relaxed);
+        atomic_store_explicit(&lane->out.shared->reader_waits, 1, memory_order_relaxed);
+        return status;
+    }
+    close(*descriptor);
+    *descriptor = -1;
+    return status;
+}
+
+core_status core_lane_attach(struct core_lane *lane, int descriptor, uint32_t ring_bytes,
+                             struct core_error *error)
+{
+    struct stat what;
+    *lane = (struct core_lane){.ring_bytes = ring_bytes, .socket = -1};
+    const int seals = fcntl(descriptor, F_GET_SEALS), needed = F_SEAL_SHRINK | F_SEAL_GROW;
+    if (!core_lane_fits(ring_bytes) || fstat(descriptor, &what) != 0 ||
+        what.st_size != (off_t)core_lane_bytes(ring_bytes) || seals < 0 || (seals & needed) != needed)
+        return core_error_set(
+            error, CORE_INVALID,
+            "LANE has come with a file that is not a memfd of 4096 + 2 * %u bytes, sealed against "
+            "shrinking and growing",
+            ring_bytes);
+    core_status status = map(lane, descriptor, true, error);
+    if (status == CORE_OK) /* keys pass through it; where that is not permitted they may be swapped out */
+        (void)!mlock(lane->memory, core_lane_bytes(ring_bytes));
+    return status;
+}
+
+void core_lane_free(struct core_lane *lane)
+{
+    if (lane->memory != NULL)
+        (void)munmap(lane->memory, core_lane_bytes(lane->ring_bytes));
+    lane->memory = NULL;
+}
+
+/* ---- the socket ---- */
+
+/* CORE_AGAIN: the other side has many to read. CORE_CLOSED: nobody listens. */
+static core_status ring_bell(const struct core_lane *lane)
+{
+    ssize_t sent;
+    do
+        sent = send(lane->socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    return sent >= 0 ? CORE_OK : errno == EAGAIN || errno == ENOBUFS ? CORE_AGAIN : CORE_CLOSED;
+}
+
+static ssize_t take_bells(const struct core_lane *lane)
+{
+    uint8_t bells[HUSH_BYTES];
+    return lane->receive != NULL ? lane->receive(lane->receiver, lane->socket, bells, sizeof bells)
+                                 : recv(lane->socket, bells, sizeof bells, MSG_DONTWAIT);
+}
+
+void core_lane_hush(struct core_lane *lane)
+{
+    if (lane->ended)
+        return;
+    const ssize_t heard = take_bells(lane);
+    lane->ended = heard == 0 || (heard < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+/* CORE_AGAIN: it is still open. */
+static core_status hear(struct core_lane *lane)
+{
+    if (lane->ended)
+        return CORE_NOT_FOUND;
+    const ssize_t heard = take_bells(lane);
+    if (heard < 0 && errno != EAGAIN && errno != EINTR)
+        return CORE_CLOSED;
+    lane->ended = heard == 0;
+    return CORE_AGAIN;
+}
+
+/* ---- bytes ---- */
+
+static uint64_t load(const _Atomic uint64_t *count)
+{
+    return atomic_load_explicit(count, memory_order_acquire);
+}
+
+/* Says that the other side is to be waited for; its count must be looked at after that. */
+static void wait_for(_Atomic uint32_t *waits)
+{
+    atomic_store_explicit(waits, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+/* After the own count was published. False: nobody listens. */
+static bool wake(const struct core_lane *lane, _Atomic uint32_t *waits)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(waits, memory_order_relaxed) == 0)
+        return true;
+    atomic_store_explicit(waits, 0, memory_order_relaxed);
+    const core_status status = ring_bell(lane);
+    if (status == CORE_AGAIN)
+        atomic_store_explicit(waits, 1, memory_order_relaxed);
+    return status != CORE_CLOSED;
+}
+
+static void copy_out(const struct core_lane *lane, uint8_t *buffer, size_t bytes)
+{
+    const size_t at = lane->in.done & (lane->ring_bytes - 1), first = lane->ring_bytes - at;
+    const size_t piece = bytes < first ? bytes : first;
+    memcpy(buffer, lane->in.bytes + at, piece);
+    memcpy(buffer + piece, lane->in.bytes, bytes - piece);
+}
+
+static void copy_in(const struct core_lane *lane, uint64_t done, const uint8_t *buffer, size_t bytes)
+{
+    const size_t at = done & (lane->ring_bytes - 1), first = lane->ring_bytes - at;
+    const size_t piece = bytes < first ? bytes : first;
+    memcpy(lane->out.bytes + at, buffer, piece);
+    memcpy(lane->out.bytes, buffer + piece, bytes - piece);
+}
+
+core_status core_lane_read(struct core_lane *lane, uint8_t *buffer, size_t bytes, size_t *got)
+{
+    struct core_lane_ring *in = &lane->in;
+    uint64_t there = load(&in->shared->written) - in->done;
+    core_status status = CORE_AGAIN;
+
+    *got = 0;
+    if (there <= bytes) { /* all of it is taken: the next to come must be heard of */
+        status = hear(lane);
+        if (status == CORE_CLOSED)
+            return status;
+        wait_for(&in->shared->reader_waits);
+        there = load(&in->shared->written) - in->done;
+    }
+    if (there > lane->ring_bytes)
+        return CORE_INVALID;
+    if (there == 0)
+        return status;
+    *got = there < bytes ? (size_t)there : bytes;
+    copy_out(lane, buffer, *got);
+    in->done += *got;
+    return CORE_OK;
+}
+
+void core_lane_release(struct core_lane *lane, size_t got, bool wipe)
+{
+    const struct core_lane_ring *in = &lane->in;
+    if (wipe) {
+        const size_t at = (in->done - got) & (lane->ring_bytes - 1), first = lane->ring_bytes - at;
+        core_secret_wipe(in->bytes + at, got < first ? got : first);
+        core_secret_wipe(in->bytes, got < first ? 0 : got - first);
+    }
+    atomic_store_explicit(&in->shared->read, in->done, memory_order_release);
+    if (!wake(lane, &in->shared->writer_waits))
+        lane->ended = true;
+}
+
+/* CORE_INVALID: the reader's count can not be. */
+static core_status find_room(const struct core_lane *lane, uint64_t done, size_t *room)
+{
+    const uint64_t waiting = done - load(&lane->out.shared->read);
+    *room = waiting > lane->ring_bytes ? 0 : lane->ring_bytes - (size_t)waiting;
+    return waiting > lane->ring_bytes ? CORE_INVALID : CORE_OK;
+}
+
+core_status core_lane_write(struct core_lane *lane, const struct iovec *vector, int count, size_t *taken)
+{
+    struct core_lane_ring *out = &lane->out;
+    size_t room;
+    core_status status = find_room(lane, out->done, &room);
+
+    *taken = 0;
+    for (int i = 0; i < count && status == CORE_OK; i++) {
+        size_t left = vector[i].iov_len;
+        if (left > room) {
+            wait_for(&out->shared->writer_waits);
+            status = find_room(lane, out->done + *taken, &room);
+        }
+        const size_t piece = left < room ? left : room;
+        copy_in(lane, out->done + *taken, vector[i].iov_base, piece);
+        *taken += piece;
+        room -= piece;
+        if (piece < left && status == CORE_OK)
+            status = CORE_AGAIN;
+    }
+    if (*taken == 0)
+        return status;
+    out->done += *taken;
+    atomic_store_explicit(&out->shared->written, out->done, memory_order_release);
+    return wake(lane, &out->shared->reader_waits) ? status : CORE_CLOSED;
+}
+
+size_t core_lane_left_bytes(const struct core_lane *lane)
+{
+    const uint64_t left = load(&lane->in.shared->written) - lane->in.done;
+    return left <= lane->ring_bytes ? (size_t)left : 0;
+}
+
+size_t core_lane_waiting_bytes(const struct core_lane *lane)
+{
+    const uint64_t waiting = lane->out.done - load(&lane->out.shared->read);
+    return waiting <= lane->ring_bytes ? (size_t)waiting : 0;
+}
