@@ -15,6 +15,7 @@ bench_run bench_figures;
 bench_run bench_hls;
 bench_run bench_kernel;
 bench_run bench_memory;
+bench_run bench_papers;
 bench_run bench_pipeline;
 bench_run bench_plan;
 bench_run bench_siege;

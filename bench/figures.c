@@ -4,11 +4,10 @@
 
 #include "bench/bench.h"
 #include "bench/options.h"
+#include "bench/pictures.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define PROFILE "gtx285-x2"
@@ -69,22 +68,9 @@ static const struct argp argp = {
     NULL,
     NULL};
 
-/* Told before the long computation, not after. */
-static core_status folder_make(const char *folder, struct core_error *error)
-{
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return core_error_errno(error, "%s: can not be made", folder);
-    if (access(folder, W_OK | X_OK) != 0)
-        return core_error_errno(error, "%s: can not be written to", folder);
-    struct stat what;
-    if (stat(folder, &what) != 0 || !S_ISDIR(what.st_mode))
-        return core_error_set(error, CORE_INVALID, "%s: is not a folder", folder);
-    return CORE_OK;
-}
-
 static core_status run(struct bench_figures *figures, struct core_error *error)
 {
-    core_status status = folder_make(figures->options.folder, error);
+    core_status status = bench_pictures_folder(figures->options.folder, error);
     if (status == CORE_OK)
         status = bench_machine_open(figures->machine, PROFILE, error);
     if (status == CORE_OK)

@@ -1,10 +1,9 @@
 #include "bench/figures.h"
+#include "bench/pictures.h"
 
 #include "perfmodel/gpu.h"
 
-#include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,40 +12,6 @@ enum { CONST = 0, EXP = BENCH_FIGURES_WORKLOADS - 1 }; /* of bench_figures_workl
 
 #define SAMPLE        500
 #define SAMPLE_FIG12B 200 /* as in the paper */
-
-/* A CSV file in the figures' folder that is being written. */
-struct csv {
-    FILE *file;
-    char path[PATH_MAX];
-};
-
-static core_status csv_open(const struct bench_figures *figures, struct csv *csv, struct core_error *error,
-                            const char *format, ...) CORE_PRINTF(4, 5);
-
-static core_status csv_open(const struct bench_figures *figures, struct csv *csv, struct core_error *error,
-                            const char *format, ...)
-{
-    char name[64];
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(name, sizeof name, format, arguments);
-    va_end(arguments);
-    if ((size_t)snprintf(csv->path, sizeof csv->path, "%s/%s.csv", figures->options.folder, name) >=
-        sizeof csv->path)
-        return core_error_set(error, CORE_INVALID, "%s: the path is too long", figures->options.folder);
-    csv->file = fopen(csv->path, "we");
-    return csv->file != NULL ? CORE_OK : core_error_errno(error, "%s: can not be written", csv->path);
-}
-
-static core_status csv_close(struct csv *csv, struct core_error *error)
-{
-    const int failed = ferror(csv->file);
-
-    if (fclose(csv->file) != 0 || failed)
-        return core_error_errno(error, "%s: can not be written", csv->path);
-    return CORE_OK;
-}
 
 static double gbit(double bits_per_s)
 {
@@ -101,8 +66,8 @@ static void put_cell(FILE *file, const struct partition_plan_method *method,
 
 static core_status write_capacity(const struct bench_figures *figures, struct core_error *error)
 {
-    struct csv csv;
-    core_status status = csv_open(figures, &csv, error, "capacity");
+    struct bench_csv csv;
+    core_status status = bench_csv_open(figures->options.folder, &csv, error, "capacity");
 
     if (status != CORE_OK)
         return status;
@@ -117,7 +82,7 @@ static core_status write_capacity(const struct bench_figures *figures, struct co
                             g + 1);
                     put_cell(csv.file, &partition_plan_methods[m], &figures->cells[rules][w][g][m]);
                 }
-    return csv_close(&csv, error);
+    return bench_csv_close(&csv, error);
 }
 
 /* ---- one figure a file: a column a method ---- */
@@ -149,8 +114,9 @@ static void put_quantities(const struct bench_figures *figures, FILE *file,
 /* Rows are workloads, on two GPUs as in the paper. */
 static core_status write_fig10(const struct bench_figures *figures, int rules, struct core_error *error)
 {
-    struct csv csv;
-    core_status status = csv_open(figures, &csv, error, "fig10-%s", bench_figures_rules[rules]);
+    struct bench_csv csv;
+    core_status status =
+        bench_csv_open(figures->options.folder, &csv, error, "fig10-%s", bench_figures_rules[rules]);
 
     if (status != CORE_OK)
         return status;
@@ -160,15 +126,16 @@ static core_status write_fig10(const struct bench_figures *figures, int rules, s
         fputs(bench_figures_workloads[w], csv.file);
         put_quantities(figures, csv.file, figures->cells[rules][w][1], TOTAL);
     }
-    return csv_close(&csv, error);
+    return bench_csv_close(&csv, error);
 }
 
 /* Rows are numbers of GPUs. */
 static core_status write_scaling(const struct bench_figures *figures, const char *name, int rules,
                                  int workload, enum quantity quantity, struct core_error *error)
 {
-    struct csv csv;
-    core_status status = csv_open(figures, &csv, error, "%s-%s", name, bench_figures_rules[rules]);
+    struct bench_csv csv;
+    core_status status =
+        bench_csv_open(figures->options.folder, &csv, error, "%s-%s", name, bench_figures_rules[rules]);
 
     if (status != CORE_OK)
         return status;
@@ -178,7 +145,7 @@ static core_status write_scaling(const struct bench_figures *figures, const char
         fprintf(csv.file, "%u", g + 1);
         put_quantities(figures, csv.file, figures->cells[rules][workload][g], quantity);
     }
-    return csv_close(&csv, error);
+    return bench_csv_close(&csv, error);
 }
 
 static core_status write_scalings(const struct bench_figures *figures, int rules, struct core_error *error)
@@ -197,8 +164,9 @@ static core_status write_scalings(const struct bench_figures *figures, int rules
 /* Of all workloads in one file. */
 static core_status write_bounds(const struct bench_figures *figures, int rules, struct core_error *error)
 {
-    struct csv csv;
-    core_status status = csv_open(figures, &csv, error, "bound-%s", bench_figures_rules[rules]);
+    struct bench_csv csv;
+    core_status status =
+        bench_csv_open(figures->options.folder, &csv, error, "bound-%s", bench_figures_rules[rules]);
 
     if (status != CORE_OK)
         return status;
@@ -209,7 +177,7 @@ static core_status write_bounds(const struct bench_figures *figures, int rules, 
             fprintf(csv.file, "%s,%u", bench_figures_workloads[w], g + 1);
             put_quantities(figures, csv.file, figures->cells[rules][w][g], SHARE_OF_BOUND);
         }
-    return csv_close(&csv, error);
+    return bench_csv_close(&csv, error);
 }
 
 /* ---- streams ---- */
@@ -222,8 +190,8 @@ static void put_stream(FILE *file, const struct core_stream_spec *spec)
 /* Of all workloads in one file. */
 static core_status write_workloads(const struct bench_figures *figures, struct core_error *error)
 {
-    struct csv csv;
-    core_status status = csv_open(figures, &csv, error, "fig10-workloads");
+    struct bench_csv csv;
+    core_status status = bench_csv_open(figures->options.folder, &csv, error, "fig10-workloads");
 
     if (status != CORE_OK)
         return status;
@@ -234,14 +202,14 @@ static core_status write_workloads(const struct bench_figures *figures, struct c
             put_stream(csv.file, &figures->pools[w].specs[i]);
             fputc('\n', csv.file);
         }
-    return csv_close(&csv, error);
+    return bench_csv_close(&csv, error);
 }
 
 static core_status write_fig12b(const struct bench_figures *figures, struct core_error *error)
 {
     const struct bench_pool *pool = &figures->pools[EXP];
-    struct csv csv;
-    core_status status = csv_open(figures, &csv, error, "fig12b");
+    struct bench_csv csv;
+    core_status status = bench_csv_open(figures->options.folder, &csv, error, "fig12b");
 
     if (status != CORE_OK)
         return status;
@@ -250,7 +218,7 @@ static core_status write_fig12b(const struct bench_figures *figures, struct core
         put_stream(csv.file, &pool->specs[i]);
         fputc('\n', csv.file);
     }
-    return csv_close(&csv, error);
+    return bench_csv_close(&csv, error);
 }
 
 /* ---- Fig. 7 ---- */
@@ -284,8 +252,9 @@ static core_status write_fig7_streams(const struct bench_figures *figures, const
                                       const struct partition_plan *plan, const char *rules, uint32_t gpus,
                                       struct core_error *error)
 {
-    struct csv csv;
-    core_status status = csv_open(figures, &csv, error, "fig07-%s-%s-%u", rules, plan->method->name, gpus);
+    struct bench_csv csv;
+    core_status status = bench_csv_open(figures->options.folder, &csv, error, "fig07-%s-%s-%u", rules,
+                                        plan->method->name, gpus);
 
     if (status != CORE_OK)
         return status;
@@ -295,7 +264,7 @@ static core_status write_fig7_streams(const struct bench_figures *figures, const
         put_stream(csv.file, &pool->specs[i]);
         fprintf(csv.file, ",%u\n", worker ? 0 : partition_unit_gpu(plan->workers, plan->unit[i]) + 1);
     }
-    return csv_close(&csv, error);
+    return bench_csv_close(&csv, error);
 }
 
 bool bench_figures_fig7_drawn(int rules, uint32_t gpus, const struct partition_plan_method *method)
@@ -328,14 +297,14 @@ static core_status write_fig7_plans(struct bench_figures *figures, const struct 
 static core_status write_fig7(struct bench_figures *figures, struct core_error *error)
 {
     struct bench_pool pool;
-    struct csv csv;
+    struct bench_csv csv;
     const struct bench_pool_request request = {
         .workload = "fig7", .count = figures->options.streams, .seed = figures->options.seed};
     core_status status = bench_pool_open(&pool, &request, error);
 
     if (status != CORE_OK)
         return status;
-    status = csv_open(figures, &csv, error, "fig07");
+    status = bench_csv_open(figures->options.folder, &csv, error, "fig07");
     if (status == CORE_OK) {
         fputs("rules,gpus,method,accepted,rate_low_mbit_per_s,rate_high_mbit_per_s,deadline_low_ms,"
               "deadline_high_ms,binding,headroom_percent\n",
@@ -346,7 +315,7 @@ static core_status write_fig7(struct bench_figures *figures, struct core_error *
                 if (status == CORE_OK)
                     status = write_fig7_plans(figures, &pool, rules, (uint32_t)gpus, csv.file, error);
             }
-        core_status closed = csv_close(&csv, error);
+        core_status closed = bench_csv_close(&csv, error);
         status = status == CORE_OK ? closed : status;
     }
     bench_pool_free(&pool);
@@ -370,15 +339,15 @@ static void put_rates(FILE *file, const struct config_profile_gpu *card, bool bu
 static core_status write_table1(const struct bench_figures *figures, struct core_error *error)
 {
     const struct config_profile_gpu *card = &figures->machine->file->gpus[0];
-    struct csv csv;
-    core_status status = csv_open(figures, &csv, error, "table1");
+    struct bench_csv csv;
+    core_status status = bench_csv_open(figures->options.folder, &csv, error, "table1");
 
     if (status != CORE_OK)
         return status;
     fputs("gpus,down,up,slower_of_both,in_turns,kernel\n", csv.file);
     put_rates(csv.file, card, false, 1);
     put_rates(csv.file, card, true, 2);
-    return csv_close(&csv, error);
+    return bench_csv_close(&csv, error);
 }
 
 core_status bench_figures_write(struct bench_figures *figures, struct core_error *error)

@@ -1,37 +1,11 @@
 #include "bench/figures.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include "bench/pictures.h"
+
 #include <limits.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-#define SCRIPT "figures.gp"
-#define LOG    "gnuplot.log"
-
-extern char **environ;
-
-static void put_head(FILE *file)
-{
-    fputs("# Makes the PNG files of the CSV files beside it: gnuplot " SCRIPT "\n"
-          "set datafile separator ','\n"
-          "set datafile missing ''\n"
-          "set style fill solid 0.8 border -1\n"
-          "set grid ytics lc rgb '#dddddd'\n"
-          "set key outside top center horizontal\n",
-          file);
-}
-
-static void put_picture(FILE *file, const char *name, int width, int height, const char *title)
-{
-    fprintf(file,
-            "\nset terminal pngcairo noenhanced size %d,%d font 'sans,11' background rgb 'white'\n"
-            "set output '%s.png'\nset title '%s'\n",
-            width, height, name, title);
-}
 
 static const char *rules_title(int rules)
 {
@@ -46,7 +20,7 @@ static void put_bars(const struct bench_figures *figures, FILE *file, int rules)
 
     snprintf(name, sizeof name, "fig10-%s", bench_figures_rules[rules]);
     snprintf(title, sizeof title, "Fig. 10: methods on 2 GPUs, %s", rules_title(rules));
-    put_picture(file, name, 900, 520, title);
+    bench_pictures_begin(file, name, 900, 520, title);
     fprintf(file,
             "set style data histograms\nset style histogram clustered gap 1\n"
             "set xlabel 'workload'\nset ylabel 'Gbit/s'\nset yrange [0:*]\nset xtics auto\n"
@@ -75,7 +49,7 @@ static void put_scaling(const struct bench_figures *figures, FILE *file, const c
 
     snprintf(name, sizeof name, "%s-%s", figure, bench_figures_rules[rules]);
     snprintf(title, sizeof title, "%s, %s", what, rules_title(rules));
-    put_picture(file, name, 720, 480, title);
+    bench_pictures_begin(file, name, 720, 480, title);
     fprintf(file, "set xlabel 'GPUs'\nset ylabel '%s'\nset xtics 1\nset yrange [0:*]\n", axis);
     put_lines(figures, file, name, 2, bound, "1:m");
 }
@@ -87,7 +61,7 @@ static void put_speedup(const struct bench_figures *figures, FILE *file, int rul
 
     snprintf(name, sizeof name, "fig12a-speedup-%s", bench_figures_rules[rules]);
     snprintf(title, sizeof title, "Fig. 12a: exp, GPUs alone, as a multiple of one, %s", rules_title(rules));
-    put_picture(file, name, 720, 480, title);
+    bench_pictures_begin(file, name, 720, 480, title);
     fputs("set xlabel 'GPUs'\nset ylabel 'times one GPU'\nset xtics 1\nset yrange [0:*]\none = 1\n", file);
     snprintf(name, sizeof name, "fig12a-gpu-%s", bench_figures_rules[rules]);
     put_lines(figures, file, name, 2, false, "1:(one = int($0) == 0 ? column(m) : one, column(m) / one)");
@@ -98,7 +72,7 @@ static void put_bounds(const struct bench_figures *figures, FILE *file, int rule
     char name[64], using[64];
 
     snprintf(name, sizeof name, "bound-%s", bench_figures_rules[rules]);
-    put_picture(file, name, 1500, 420, "");
+    bench_pictures_begin(file, name, 1500, 420, "");
     fprintf(file,
             "set multiplot layout 1,%d title 'Share of the fluid bound, %s'\n"
             "set xlabel 'GPUs'\nset ylabel '%%'\nset xtics 1\nset yrange [0:100]\nset key at graph 0.95,0.35 "
@@ -118,7 +92,7 @@ static void put_bounds(const struct bench_figures *figures, FILE *file, int rule
 
 static void put_samples(FILE *file)
 {
-    put_picture(file, "fig10-workloads", 1500, 360, "");
+    bench_pictures_begin(file, "fig10-workloads", 1500, 360, "");
     fprintf(file,
             "set multiplot layout 1,%d title 'Fig. 10: streams of the workloads'\n"
             "set xlabel 'rate, Mbit/s'\nset ylabel 'deadline, ms'\nset xtics auto\nset yrange [0:45]\n"
@@ -131,7 +105,7 @@ static void put_samples(FILE *file)
                 "notitle\n",
                 bench_figures_workloads[w], bench_figures_workloads[w]);
     fputs("unset multiplot\n", file);
-    put_picture(file, "fig12b", 600, 480, "Fig. 12b: 200 streams of exp");
+    bench_pictures_begin(file, "fig12b", 600, 480, "Fig. 12b: 200 streams of exp");
     fputs("set yrange [0:*]\nplot 'fig12b.csv' using 1:2 with points pt 7 ps 0.6 notitle\nset xrange [*:*]\n",
           file);
 }
@@ -139,7 +113,7 @@ static void put_samples(FILE *file)
 /* The streams of a plan, a colour a GPU; what the paper prints as its rectangle is drawn around. */
 static void put_fig7(FILE *file, const char *csv, uint32_t gpus, const char *title)
 {
-    put_picture(file, csv, 800, 600, title);
+    bench_pictures_begin(file, csv, 800, 600, title);
     fprintf(file,
             "set xlabel 'deadline, ms'\nset ylabel 'rate, Mbit/s'\nset xtics auto\nset xrange [0:110]\n"
             "set yrange [0:3]\n"
@@ -179,9 +153,11 @@ static void put_fig7s(const struct bench_figures *figures, FILE *file)
                 put_fig7_of(figures, file, rules, gpus, &partition_plan_methods[m]);
 }
 
-static void put_script(const struct bench_figures *figures, FILE *file)
+static void put_script(const void *context, FILE *file)
 {
-    put_head(file);
+    const struct bench_figures *figures = context;
+
+    bench_pictures_head(file);
     put_fig7s(figures, file);
     put_samples(file);
     for (int rules = 0; rules < BENCH_FIGURES_RULES; rules++) {
@@ -195,70 +171,7 @@ static void put_script(const struct bench_figures *figures, FILE *file)
     }
 }
 
-/* ---- gnuplot ---- */
-
-static core_status wait_for(pid_t process, struct core_error *error)
-{
-    int status;
-
-    while (waitpid(process, &status, 0) < 0)
-        if (errno != EINTR)
-            return core_error_errno(error, "gnuplot");
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return core_error_set(error, CORE_SYSTEM,
-                              "gnuplot failed; what it says is above, what it was told is "
-                              "in " SCRIPT);
-    return CORE_OK;
-}
-
-static core_status run_gnuplot(const char *folder, struct core_error *error)
-{
-    static char *arguments[] = {"gnuplot", SCRIPT, NULL};
-    posix_spawn_file_actions_t actions;
-    pid_t process;
-
-    if (posix_spawn_file_actions_init(&actions) != 0)
-        return core_error_set(error, CORE_NO_MEMORY, "no memory to start gnuplot");
-    int failed = posix_spawn_file_actions_addchdir_np(&actions, folder);
-    if (failed == 0)
-        failed = posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, LOG, O_WRONLY | O_CREAT | O_TRUNC,
-                                                  0666);
-    if (failed == 0)
-        failed = posix_spawnp(&process, arguments[0], &actions, NULL, arguments, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (failed == ENOENT)
-        return core_error_set(error, CORE_NOT_FOUND,
-                              "there is no gnuplot, so the CSV files are written and the PNG files are not: "
-                              "install it (Debian: gnuplot-nox) and run `gnuplot " SCRIPT "` in %s",
-                              folder);
-    if (failed != 0)
-        return core_error_set(error, CORE_SYSTEM, "gnuplot: %s", strerror(failed));
-    return wait_for(process, error);
-}
-
-static void remove_log(const char *folder)
-{
-    char path[PATH_MAX];
-
-    if ((size_t)snprintf(path, sizeof path, "%s/" LOG, folder) < sizeof path)
-        (void)unlink(path);
-}
-
 core_status bench_figures_plot(const struct bench_figures *figures, struct core_error *error)
 {
-    char path[PATH_MAX];
-
-    if ((size_t)snprintf(path, sizeof path, "%s/" SCRIPT, figures->options.folder) >= sizeof path)
-        return core_error_set(error, CORE_INVALID, "%s: the path is too long", figures->options.folder);
-    FILE *file = fopen(path, "we");
-    if (file == NULL)
-        return core_error_errno(error, "%s: can not be written", path);
-    put_script(figures, file);
-    const int failed = ferror(file);
-    if (fclose(file) != 0 || failed)
-        return core_error_errno(error, "%s: can not be written", path);
-    const core_status status = run_gnuplot(figures->options.folder, error);
-    if (status == CORE_OK || status == CORE_NOT_FOUND)
-        remove_log(figures->options.folder); /* warnings of lines that are empty, if anything */
-    return status;
+    return bench_pictures_draw(figures->options.folder, put_script, figures, error);
 }

@@ -1,0 +1,136 @@
+/* millrace-bench papers: goes on where it was stopped, gives the same files, keeps settings apart; and what its
+ * tables of soundness say of a few sets: the repaired analysis is not exceeded, the printed one is. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "bench/papers/papers.h"
+#include "tests/support/command.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BENCH MILLRACE_BINARY_DIR "/bench/millrace-bench papers "
+
+static char folder[] = "/tmp/millrace-papers-XXXXXX";
+
+static int set_up(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) == NULL;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char line[256], text[256];
+    snprintf(line, sizeof line, "rm -r %s", folder);
+    return test_command(line, text, sizeof text);
+}
+
+/* Runs it with the folder's name in place of %s, twice at most. */
+static int run(const char *format, char *text, size_t size)
+{
+    char line[1024];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    snprintf(line, sizeof line, format, folder, folder);
+#pragma GCC diagnostic pop
+    return test_command(line, text, size);
+}
+
+static void a_stopped_run_goes_on(void **state)
+{
+    (void)state;
+    char text[8192];
+    /* Without gnuplot the numbers are written all the same, and the end is told. */
+    assert_int_equal(run("PATH=/nowhere; " BENCH "rgem --sets 1 --out %s/a", text, sizeof text), 1);
+    assert_non_null(strstr(text, "no gnuplot"));
+    assert_int_equal(run("cp -r %s/a %s/b", text, sizeof text), 0);
+    assert_int_equal(run("cd %s/b; head -c -30 rgem-sound.csv > x; mv x rgem-sound.csv; rm rgem-fig08.csv",
+                         text, sizeof text),
+                     0);
+    assert_int_equal(run("PATH=/nowhere; " BENCH "rgem --sets 1 --out %s/b", text, sizeof text), 1);
+    assert_int_equal(run("diff -r %s/a %s/b", text, sizeof text), 0);
+    assert_int_equal(run(BENCH "rgem --sets 2 --out %s/b", text, sizeof text), 1);
+    assert_non_null(strstr(text, "name another folder"));
+}
+
+static void wrong_arguments_are_named(void **state)
+{
+    (void)state;
+    char text[8192];
+    assert_int_equal(run(BENCH "rgem", text, sizeof text), 2);
+    assert_non_null(strstr(text, "--out is missing"));
+    assert_int_equal(run(BENCH "verner --out %s/c", text, sizeof text), 2);
+    assert_non_null(strstr(text, "one of rgem"));
+    assert_int_equal(run(BENCH "rgem --mode printed --out %s/c", text, sizeof text), 2);
+    assert_non_null(strstr(text, "there are paper, safe and both"));
+}
+
+/* The value in the column of this name of one row of the figure. */
+static double cell(const struct papers_figure *figure, const char *row, const char *column)
+{
+    const char *name = figure->columns;
+
+    while (strncmp(name, column, strlen(column)) != 0 ||
+           (name[strlen(column)] != ',' && name[strlen(column)] != '\0')) {
+        name = strchr(name, ',');
+        row = strchr(row, ',');
+        if (name == NULL || row == NULL)
+            fail_msg("%s has no %s", figure->name, column);
+        name++;
+        row++;
+    }
+    return strtod(row, NULL);
+}
+
+static const struct papers_figure *figure_of(const struct papers_figure *figures, size_t count,
+                                             const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(figures[i].name, name) == 0)
+            return &figures[i];
+    fail_msg("there is no %s", name);
+    return NULL;
+}
+
+static void row_of(const struct papers_figure *figure, unsigned sets, char *row, size_t size)
+{
+    const struct papers_options options = {.as_printed = true, .safe = true, .sets = sets, .seed = 1};
+    struct inputgen_random random;
+    FILE *file = fmemopen(row, size, "w");
+
+    assert_non_null(file);
+    inputgen_random_seed(&random, 7);
+    figure->row(&options, 0, &random, file);
+    fclose(file);
+    print_message("%s: %s\n", figure->name, row);
+}
+
+static void rgem_is_exceeded_as_printed_only(void **state)
+{
+    (void)state;
+    const struct papers_figure *figure = figure_of(papers_rgem, papers_rgem_count, "rgem-sound");
+    char row[1024];
+
+    row_of(figure, 300, row, sizeof row);
+    assert_true(cell(figure, row, "lit_beaten") > 0);
+    assert_true(cell(figure, row, "fix_beaten") > 0); /* two queues where there is one */
+    assert_true(cell(figure, row, "half_beaten") == 0);
+    assert_true(cell(figure, row, "once_beaten") == 0);
+    assert_true(cell(figure, row, "worst_once") > 0.99); /* and is reached: there is nothing to give away */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stopped_run_goes_on),
+        cmocka_unit_test(wrong_arguments_are_named),
+        cmocka_unit_test(rgem_is_exceeded_as_printed_only),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
