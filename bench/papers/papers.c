@@ -24,6 +24,8 @@ struct paper {
 
 static const struct paper papers[] = {
     {"rgem", papers_rgem, &papers_rgem_count},
+    {"gpu-sam", papers_gpu_sam, &papers_gpu_sam_count},
+    {"gpu-sparc", papers_gpu_sparc, &papers_gpu_sparc_count},
 };
 
 static const struct argp_option option_table[] = {

@@ -125,12 +125,56 @@ static void rgem_is_exceeded_as_printed_only(void **state)
     assert_true(cell(figure, row, "worst_once") > 0.99); /* and is reached: there is nothing to give away */
 }
 
+static void split_kernels_are_exceeded_as_printed_only(void **state)
+{
+    (void)state;
+    const struct papers_figure *figure = figure_of(papers_gpu_sam, papers_gpu_sam_count, "gpu-sam-sound");
+    char row[1024];
+
+    row_of(figure, 2500, row, sizeof row);
+    assert_true(cell(figure, row, "paper_beaten") > 0);
+    assert_true(cell(figure, row, "safe_beaten") == 0);
+    assert_true(cell(figure, row, "min_beaten") == 0);
+    assert_true(cell(figure, row, "worst_min") > 0.99);
+    figure = figure_of(papers_gpu_sparc, papers_gpu_sparc_count, "gpu-sparc-sound");
+    row_of(figure, 500, row, sizeof row);
+    assert_true(cell(figure, row, "paper_beaten") > 0);
+    assert_true(cell(figure, row, "safe_beaten") == 0);
+}
+
+/* What is passed by fewer rules is passed by OPTIMAL, and where no set passes the shares are empty. */
+static void shares_are_of_optimal(void **state)
+{
+    (void)state;
+    const struct papers_options options = {.as_printed = true, .safe = true, .sets = 5, .seed = 1};
+
+    for (size_t row = 0; row < 20; row += 7) {
+        const struct papers_figure *figure = figure_of(papers_gpu_sam, papers_gpu_sam_count, "gpu-sam-fig09");
+        char line[2048];
+        struct inputgen_random random;
+        FILE *file = fmemopen(line, sizeof line, "w");
+        inputgen_random_seed(&random, 11 + row);
+        figure->row(&options, row, &random, file);
+        fclose(file);
+        assert_true(cell(figure, line, "paper_gpa") <= cell(figure, line, "paper_optimal"));
+        assert_true(cell(figure, line, "min_gpa") <= cell(figure, line, "min_optimal"));
+        assert_true(cell(figure, line, "safe_optimal") <= cell(figure, line, "min_optimal"));
+        assert_true(cell(figure, line, "drawn") >= cell(figure, line, "paper_optimal"));
+        if (row >= 14)
+            assert_true(cell(figure, line, "paper_optimal") == 0);
+        else
+            assert_true(cell(figure, line, "paper_optimal") > 0 || row == 7);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stopped_run_goes_on),
         cmocka_unit_test(wrong_arguments_are_named),
         cmocka_unit_test(rgem_is_exceeded_as_printed_only),
+        cmocka_unit_test(split_kernels_are_exceeded_as_printed_only),
+        cmocka_unit_test(shares_are_of_optimal),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
