@@ -22,8 +22,9 @@
  *   ONCE  HALF, with interference charged once an operation instead of once a chunk: R is the least fixed point of
  *           R = EQ + DQ + own work + blocking + sum over higher priority (ceil(R / T) + 1) (work of one job).
  *         A chunk of lower priority blocks once, since a task waits in the queue until its last chunk; a kernel of
- *         lower priority blocks each kernel. Sound, and the tightest, as long as every task of higher priority ends
- *         each job within its period (analyses_rgem_response <= T): else more than one of its jobs is carried in.
+ *         lower priority blocks each kernel. Sound, and the tightest, as long as the task and every task of higher
+ *         priority end each job within its period (analyses_rgem_response_ns <= T): else more than one of their
+ *         jobs is in the way.
  *
  * Everything in nanoseconds and bytes, exact. Pure functions, any thread. */
 #ifndef MILLRACE_ANALYSES_RGEM_H

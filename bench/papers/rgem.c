@@ -326,10 +326,10 @@ static double nearest(const struct drawn *drawn, const struct papers_stations_re
     return fmax(worst, over(result->stage[task][kernels + 1], bounds->down_ns - drawn->system.copy_queue_ns));
 }
 
-/* Do the tasks of higher priority end their jobs within their periods, as the bounds need? */
+/* Do this task and those of higher priority end their jobs within their periods, as the bounds need? */
 static bool within_periods(const struct drawn *drawn, size_t task)
 {
-    for (size_t h = 0; h < task; h++)
+    for (size_t h = 0; h <= task; h++)
         if (analyses_rgem_response_ns(&drawn->bounds[ANALYSES_RGEM_ONCE][h]) > drawn->tasks[h].period_ns)
             return false;
     return true;
