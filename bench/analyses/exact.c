@@ -135,12 +135,3 @@ int analyses_exact_compare_to(const struct analyses_exact *x, int64_t over, int6
     analyses_exact_set(&y, over, under);
     return analyses_exact_compare(x, &y);
 }
-
-int64_t analyses_exact_ceil(const struct analyses_exact *x)
-{
-    int64_t ceil = 0;
-
-    while (analyses_exact_compare_to(x, ceil, 1) > 0)
-        ceil++;
-    return ceil;
-}

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ANALYSES_EXACT_LIMBS 128 /* of 32 bits: forty denominators of 64 bits fit twice */
+#define ANALYSES_EXACT_LIMBS 640 /* of 32 bits: 256 denominators of 40 bits fit twice */
 
 struct analyses_natural {
     size_t limbs; /* without leading zeros; 0 is none */
@@ -28,8 +28,5 @@ void analyses_exact_add(struct analyses_exact *x, int64_t over, int64_t under);
 /* -1, 0, 1: is x less than, equal to, more than y? */
 int analyses_exact_compare(const struct analyses_exact *x, const struct analyses_exact *y);
 int analyses_exact_compare_to(const struct analyses_exact *x, int64_t over, int64_t under);
-
-/* ceil(x) of an x that is small. */
-int64_t analyses_exact_ceil(const struct analyses_exact *x);
 
 #endif

@@ -3,23 +3,37 @@
 #include "bench/analyses/exact.h"
 #include "bench/analyses/gedf_points.h"
 
+#include <math.h>
+
+#define NEAR 1e-9
+
 const char *const analyses_gedf_names[ANALYSES_GEDF_TESTS] = {"GFB",  "BAK", "BAR",   "BCL",
                                                               "BCLI", "RTA", "FFDBF", "LOAD"};
 
 typedef struct analyses_gedf_task task_type;
 
+int analyses_gedf_compare_utilisation(const struct analyses_gedf_task *tasks, size_t count, int64_t bound)
+{
+    struct analyses_exact exact;
+    double sum = 0;
+
+    for (size_t i = 0; i < count; i++)
+        sum += (double)tasks[i].cost / (double)tasks[i].period;
+    if (fabs(sum - (double)bound) > NEAR * (1 + sum)) /* no rounding adds up to that */
+        return sum < (double)bound ? -1 : 1;
+    analyses_exact_set(&exact, 0, 1);
+    for (size_t i = 0; i < count; i++)
+        analyses_exact_add(&exact, tasks[i].cost, tasks[i].period);
+    return analyses_exact_compare_to(&exact, bound, 1);
+}
+
 /* Each C within D and T, and all of it within m. */
 static bool feasible(unsigned m, const task_type *tasks, size_t count)
 {
-    struct analyses_exact utilisation;
-
-    analyses_exact_set(&utilisation, 0, 1);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         if (tasks[i].cost > analyses_min(tasks[i].deadline, tasks[i].period))
             return false;
-        analyses_exact_add(&utilisation, tasks[i].cost, tasks[i].period);
-    }
-    return analyses_exact_compare_to(&utilisation, m, 1) <= 0;
+    return analyses_gedf_compare_utilisation(tasks, count, m) <= 0;
 }
 
 /* ---- GFB ---- */

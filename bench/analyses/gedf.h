@@ -24,7 +24,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define ANALYSES_GEDF_TASKS 48
+#define ANALYSES_GEDF_TASKS 256
 
 struct analyses_gedf_task {
     int64_t cost, deadline, period;
@@ -46,6 +46,9 @@ extern const char *const analyses_gedf_names[ANALYSES_GEDF_TESTS]; /* "GFB", ...
 /* Will no deadline be missed? false: it may be. Up to ANALYSES_GEDF_TASKS tasks. */
 bool analyses_gedf_passes(enum analyses_gedf_test test, unsigned m, const struct analyses_gedf_task *tasks,
                           size_t count);
+
+/* -1, 0, 1: is the sum of C / T less than, equal to, more than a whole number? */
+int analyses_gedf_compare_utilisation(const struct analyses_gedf_task *tasks, size_t count, int64_t bound);
 
 /* RTA with the responses that it found, ANALYSES_NEVER for a task whose deadline they pass. */
 bool analyses_gedf_respond(unsigned m, const struct analyses_gedf_task *tasks, size_t count,

@@ -23,7 +23,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define ANALYSES_LOCK_TASKS    48
+#define ANALYSES_LOCK_TASKS    256
 #define ANALYSES_LOCK_REQUESTS 8
 
 enum analyses_lock_protocol {

@@ -1,7 +1,5 @@
 #include "bench/analyses/soft.h"
 
-#include "bench/analyses/exact.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,16 +16,14 @@ static int greatest_first(const void *left, const void *right)
 /* ceil(sum C / T), more than m where jobs' lateness is not bounded. */
 static int64_t whole_utilisation(unsigned m, const task_type *tasks, size_t count)
 {
-    struct analyses_exact utilisation;
+    int64_t whole = 0;
 
-    analyses_exact_set(&utilisation, 0, 1);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         if (tasks[i].cost > tasks[i].period)
             return (int64_t)m + 1;
-        analyses_exact_add(&utilisation, tasks[i].cost, tasks[i].period);
-    }
-    return analyses_exact_compare_to(&utilisation, m, 1) > 0 ? (int64_t)m + 1
-                                                             : analyses_exact_ceil(&utilisation);
+    while (whole <= m && analyses_gedf_compare_utilisation(tasks, count, whole) > 0)
+        whole++;
+    return whole;
 }
 
 static double sum_of_first(double *values, size_t count, int64_t first)

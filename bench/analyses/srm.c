@@ -1,6 +1,5 @@
 #include "bench/analyses/srm.h"
 
-#include "bench/analyses/exact.h"
 #include "bench/analyses/locks.h"
 #include "bench/analyses/soft.h"
 
@@ -43,20 +42,16 @@ static void block(unsigned m, const struct analyses_srm_task *tasks, size_t coun
 static bool inflate(unsigned m, const struct analyses_srm_task *tasks, size_t count,
                     struct analyses_srm_result *result, struct analyses_gedf_task *inflated)
 {
-    struct analyses_exact utilisation;
     bool fits = true;
 
-    analyses_exact_set(&utilisation, 0, 1);
     result->utilisation = 0;
     for (size_t i = 0; i < count; i++) {
         const int64_t cost = tasks[i].cpu + tasks[i].gpu + result->blocking[i];
         inflated[i] = (struct analyses_gedf_task){cost, tasks[i].period, tasks[i].period};
         fits = fits && cost <= tasks[i].period;
         result->utilisation += (double)cost / (double)tasks[i].period;
-        if (fits) /* else the sum does not matter */
-            analyses_exact_add(&utilisation, cost, tasks[i].period);
     }
-    return fits && analyses_exact_compare_to(&utilisation, m, 1) <= 0;
+    return fits && analyses_gedf_compare_utilisation(inflated, count, m) <= 0;
 }
 
 /* Returns whether it is another tardiness than before. */
@@ -104,22 +99,21 @@ struct analyses_srm_container analyses_srm_contain(unsigned m, const struct anal
                                                    size_t count)
 {
     struct analyses_srm_container result = {.passes = false};
-    struct analyses_exact gpu, total;
+    struct analyses_gedf_task gpu[ANALYSES_SRM_TASKS], all[ANALYSES_SRM_TASKS];
+    size_t users = 0;
 
-    analyses_exact_set(&gpu, 0, 1);
-    analyses_exact_set(&total, 0, 1);
     for (size_t i = 0; i < count; i++) {
-        const int64_t cost = tasks[i].cpu + (tasks[i].section > 0 ? tasks[i].gpu : 0);
+        const int64_t cost = tasks[i].cpu + tasks[i].gpu;
         const double share = (double)cost / (double)tasks[i].period;
-        analyses_exact_add(&total, cost, tasks[i].period);
+        all[i] = (struct analyses_gedf_task){cost, tasks[i].period, tasks[i].period};
         result.total += share;
         if (tasks[i].section > 0) {
-            analyses_exact_add(&gpu, cost, tasks[i].period);
+            gpu[users++] = all[i];
             result.gpu += share;
         }
     }
-    result.passes =
-        analyses_exact_compare_to(&gpu, 1, 1) <= 0 && analyses_exact_compare_to(&total, m, 1) <= 0;
+    result.passes = analyses_gedf_compare_utilisation(gpu, users, 1) <= 0 &&
+                    analyses_gedf_compare_utilisation(all, count, m) <= 0;
     return result;
 }
 

@@ -61,7 +61,7 @@ static int64_t longest_period(const struct papers_attack *attack)
 {
     int64_t longest = 1;
 
-    for (size_t t = 0; t < attack->stations->task_count; t++)
+    for (size_t t = 0; t < attack->task_count; t++)
         longest = attack->period[t] > longest ? attack->period[t] : longest;
     return longest;
 }
@@ -78,7 +78,7 @@ static void draw_task(struct behaviour *behaviour, size_t task, struct inputgen_
 /* One task behaves otherwise: anew, just before or with another one, or a little earlier or later. */
 static void change(struct behaviour *behaviour, struct inputgen_random *random)
 {
-    const int64_t last = (int64_t)behaviour->attack->stations->task_count - 1;
+    const int64_t last = (int64_t)behaviour->attack->task_count - 1;
     const size_t task = (size_t)papers_random_in(random, 0, last),
                  other = (size_t)papers_random_in(random, 0, last);
     const int64_t period = behaviour->attack->period[task];
@@ -110,16 +110,14 @@ double papers_attack_run(const struct papers_attack *attack, struct inputgen_ran
     double best_score = -1;
 
     for (unsigned i = 0; i < attack->tries; i++) {
-        struct papers_stations_result result;
         tried = best;
         if (i == 0 && !attack->synchronous)
-            for (size_t t = 0; t < attack->stations->task_count; t++)
+            for (size_t t = 0; t < attack->task_count; t++)
                 draw_task(&tried, t, random);
         if (i > 0)
             change(&tried, random);
         const struct papers_job_source source = {.context = &tried, .release = release, .length = length};
-        papers_stations_run(attack->stations, &source, horizon, &result);
-        const double score = attack->score(attack->context, &result);
+        const double score = attack->run(attack->context, &source, horizon);
         if (score >= best_score) {
             best_score = score;
             best = tried;

@@ -9,13 +9,13 @@
 #include "inputgen/random.h"
 
 struct papers_attack {
-    const struct papers_stations *stations;
+    size_t task_count;
     int64_t period[PAPERS_STATION_TASKS]; /* jobs of a task are at least so far apart */
     unsigned tries;                       /* simulations */
     int64_t periods;                      /* of the longest period, that one simulation covers; 1 or more */
     bool synchronous;                     /* the first try releases all tasks at once, with all their time */
-    /* How near the result comes to what is attacked: 1 reaches it, more exceeds it. */
-    double (*score)(const void *context, const struct papers_stations_result *result);
+    /* Simulates these jobs. Returns how near they come to what is attacked: 1 reaches it, more exceeds it. */
+    double (*run)(const void *context, const struct papers_job_source *source, int64_t horizon);
     const void *context;
 };
 

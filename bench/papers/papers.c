@@ -26,6 +26,7 @@ static const struct paper papers[] = {
     {"rgem", papers_rgem, &papers_rgem_count},
     {"gpu-sam", papers_gpu_sam, &papers_gpu_sam_count},
     {"gpu-sparc", papers_gpu_sparc, &papers_gpu_sparc_count},
+    {"gpu-sync", papers_gpu_sync, &papers_gpu_sync_count},
 };
 
 static const struct argp_option option_table[] = {
@@ -271,7 +272,9 @@ static void put_script(const void *context, FILE *script)
     bench_pictures_head(script);
     for (size_t p = 0; p < sizeof papers / sizeof papers[0]; p++)
         for (size_t i = 0; wanted(options, &papers[p]) && i < *papers[p].count; i++)
-            if (papers[p].figures[i].first > 0)
+            if (papers[p].figures[i].put != NULL)
+                papers[p].figures[i].put(&papers[p].figures[i], script);
+            else if (papers[p].figures[i].first > 0)
                 put_picture(&papers[p].figures[i], script);
 }
 

@@ -34,6 +34,7 @@ struct papers_figure {
     size_t rows;
     /* Writes one row, without the end of its line. */
     void (*row)(const struct papers_options *options, size_t row, struct inputgen_random *random, FILE *file);
+    void (*put)(const struct papers_figure *figure, FILE *script); /* NULL: the picture is of first .. last */
 };
 
 extern const struct papers_figure papers_rgem[], papers_gpu_sam[], papers_gpu_sparc[], papers_gpu_sync[];

@@ -245,6 +245,7 @@ struct drawn {
     size_t count;
     struct analyses_rgem_bounds bounds[ANALYSES_RGEM_VARIANTS][TASKS_MAX];
     enum analyses_rgem_variant aim;
+    struct papers_stations stations;
 };
 
 static void draw_set(struct drawn *drawn, struct inputgen_random *random)
@@ -335,13 +336,15 @@ static bool within_periods(const struct drawn *drawn, size_t task)
     return true;
 }
 
-static double score(const void *context, const struct papers_stations_result *result)
+static double attacked(const void *context, const struct papers_job_source *source, int64_t horizon)
 {
     const struct drawn *drawn = context;
+    struct papers_stations_result result;
     double worst = 0;
 
+    papers_stations_run(&drawn->stations, source, horizon, &result);
     for (size_t i = 0; i < drawn->count && within_periods(drawn, i); i++)
-        worst = fmax(worst, nearest(drawn, result, i, drawn->aim));
+        worst = fmax(worst, nearest(drawn, &result, i, drawn->aim));
     return worst;
 }
 
@@ -353,11 +356,10 @@ static void row_sound(const struct papers_options *options, size_t row, struct i
 
     for (unsigned s = 0; s < options->sets; s++) {
         struct drawn drawn;
-        struct papers_stations stations;
-        struct papers_attack attack = {
-            .stations = &stations, .tries = 12, .periods = 3, .score = score, .context = &drawn};
+        struct papers_attack attack = {.tries = 12, .periods = 3, .run = attacked, .context = &drawn};
         draw_set(&drawn, random);
-        build_stations(&drawn, &stations);
+        build_stations(&drawn, &drawn.stations);
+        attack.task_count = drawn.count;
         for (size_t i = 0; i < drawn.count; i++)
             attack.period[i] = drawn.tasks[i].period_ns;
         for (int v = 0; v < ANALYSES_RGEM_VARIANTS; v++)
@@ -379,28 +381,93 @@ static void row_sound(const struct papers_options *options, size_t row, struct i
 #define ROWS_32B_TO_512MIB 25
 
 const struct papers_figure papers_rgem[] = {
-    {"rgem-fig07", "Fig. 7: upload by data and chunk", "data, bytes", "ms",
-     "data_bytes,chunk 32 B,chunk 1 KiB,chunk 32 KiB,chunk 1 MiB,chunk 16 MiB", 2, 6, 1, true, true, false,
-     ROWS_32B_TO_16MIB, row_fig07},
-    {"rgem-fig08", "Fig. 8: download by data and chunk", "data, bytes", "ms",
-     "data_bytes,chunk 32 B,chunk 1 KiB,chunk 32 KiB,chunk 1 MiB,chunk 16 MiB", 2, 6, 1, true, true, false,
-     ROWS_32B_TO_16MIB, row_fig08},
-    {"rgem-fig09", "Fig. 9: longest copies beside a search of 16 MiB", "chunk, bytes", "ms",
-     "chunk_bytes,upload,download", 2, 3, 1, true, true, false, ROWS_32B_TO_16MIB, row_fig09},
-    {"rgem-fig10a", "Fig. 10a: multiplication of 4 MiB beside a search", "data of the search, bytes", "ms",
-     "data_bytes,RGEM mean,RGEM longest,vanilla mean,vanilla longest", 2, 5, 1, true, true, false,
-     ROWS_32B_TO_512MIB, row_fig10a},
-    {"rgem-fig10b", "Fig. 10b: multiplication of 256 KiB beside a search", "data of the search, bytes", "ms",
-     "data_bytes,RGEM mean,RGEM longest,vanilla mean,vanilla longest", 2, 5, 1, true, true, false,
-     ROWS_32B_TO_512MIB, row_fig10b},
-    {"rgem-fig11", "Fig. 11: two multiplications", "job", "response, ms",
-     "job,RGEM high,RGEM low,RGEM sum,vanilla high,vanilla low,vanilla sum", 2, 7, 1, false, false, false,
-     JOBS, row_fig11},
-    {"rgem-fig12", "Fig. 12: four multiplications", "job", "response, ms",
-     "job,RGEM 1,RGEM 2,RGEM 3,RGEM 4,RGEM sum,vanilla 1,vanilla 2,vanilla 3,vanilla 4,vanilla sum", 2, 11, 1,
-     false, false, false, JOBS, row_fig12},
-    {"rgem-sound", "random sets whose bounds a simulation exceeds", "", "",
-     "block,sets,lit_beaten,worst_lit,fix_beaten,worst_fix,half_beaten,worst_half,once_beaten,worst_once", 0,
-     0, 1, false, false, true, 20, row_sound},
+    {.name = "rgem-fig07",
+     .title = "Fig. 7: upload by data and chunk",
+     .x = "data, bytes",
+     .y = "ms",
+     .columns = "data_bytes,chunk 32 B,chunk 1 KiB,chunk 32 KiB,chunk 1 MiB,chunk 16 MiB",
+     .first = 2,
+     .last = 6,
+     .step = 1,
+     .log_x = true,
+     .log_y = true,
+     .rows = ROWS_32B_TO_16MIB,
+     .row = row_fig07},
+    {.name = "rgem-fig08",
+     .title = "Fig. 8: download by data and chunk",
+     .x = "data, bytes",
+     .y = "ms",
+     .columns = "data_bytes,chunk 32 B,chunk 1 KiB,chunk 32 KiB,chunk 1 MiB,chunk 16 MiB",
+     .first = 2,
+     .last = 6,
+     .step = 1,
+     .log_x = true,
+     .log_y = true,
+     .rows = ROWS_32B_TO_16MIB,
+     .row = row_fig08},
+    {.name = "rgem-fig09",
+     .title = "Fig. 9: longest copies beside a search of 16 MiB",
+     .x = "chunk, bytes",
+     .y = "ms",
+     .columns = "chunk_bytes,upload,download",
+     .first = 2,
+     .last = 3,
+     .step = 1,
+     .log_x = true,
+     .log_y = true,
+     .rows = ROWS_32B_TO_16MIB,
+     .row = row_fig09},
+    {.name = "rgem-fig10a",
+     .title = "Fig. 10a: multiplication of 4 MiB beside a search",
+     .x = "data of the search, bytes",
+     .y = "ms",
+     .columns = "data_bytes,RGEM mean,RGEM longest,vanilla mean,vanilla longest",
+     .first = 2,
+     .last = 5,
+     .step = 1,
+     .log_x = true,
+     .log_y = true,
+     .rows = ROWS_32B_TO_512MIB,
+     .row = row_fig10a},
+    {.name = "rgem-fig10b",
+     .title = "Fig. 10b: multiplication of 256 KiB beside a search",
+     .x = "data of the search, bytes",
+     .y = "ms",
+     .columns = "data_bytes,RGEM mean,RGEM longest,vanilla mean,vanilla longest",
+     .first = 2,
+     .last = 5,
+     .step = 1,
+     .log_x = true,
+     .log_y = true,
+     .rows = ROWS_32B_TO_512MIB,
+     .row = row_fig10b},
+    {.name = "rgem-fig11",
+     .title = "Fig. 11: two multiplications",
+     .x = "job",
+     .y = "response, ms",
+     .columns = "job,RGEM high,RGEM low,RGEM sum,vanilla high,vanilla low,vanilla sum",
+     .first = 2,
+     .last = 7,
+     .step = 1,
+     .rows = JOBS,
+     .row = row_fig11},
+    {.name = "rgem-fig12",
+     .title = "Fig. 12: four multiplications",
+     .x = "job",
+     .y = "response, ms",
+     .columns =
+         "job,RGEM 1,RGEM 2,RGEM 3,RGEM 4,RGEM sum,vanilla 1,vanilla 2,vanilla 3,vanilla 4,vanilla sum",
+     .first = 2,
+     .last = 11,
+     .step = 1,
+     .rows = JOBS,
+     .row = row_fig12},
+    {.name = "rgem-sound",
+     .title = "random sets whose bounds a simulation exceeds",
+     .columns =
+         "block,sets,lit_beaten,worst_lit,fix_beaten,worst_fix,half_beaten,worst_half,once_beaten,worst_once",
+     .totals = true,
+     .rows = 20,
+     .row = row_sound},
 };
 const size_t papers_rgem_count = sizeof papers_rgem / sizeof papers_rgem[0];

@@ -385,18 +385,21 @@ static void row_sparc_table4(const struct papers_options *options, size_t row, s
 
 struct attacked {
     const struct analyses_pipeline_set *set;
+    struct papers_stations stations;
     int64_t response[ANALYSES_PIPELINE_TASKS];
 };
 
 /* Of the tasks that end within their periods, as do all of higher priority: the bounds need it. */
-static double nearest(const void *context, const struct papers_stations_result *result)
+static double nearest(const void *context, const struct papers_job_source *source, int64_t horizon)
 {
     const struct attacked *attacked = context;
+    struct papers_stations_result result;
     double worst = 0;
 
+    papers_stations_run(&attacked->stations, source, horizon, &result);
     for (size_t t = 0; t < attacked->set->count && attacked->response[t] <= attacked->set->tasks[t].period;
          t++)
-        worst = fmax(worst, (double)result->response[t] / (double)attacked->response[t]);
+        worst = fmax(worst, (double)result.response[t] / (double)attacked->response[t]);
     return worst;
 }
 
@@ -408,10 +411,8 @@ static void put_sound(const struct papers_options *options, const struct family 
 
     for (unsigned i = 0; i < options->sets; i++) {
         struct analyses_pipeline_set set;
-        struct papers_stations stations;
         struct attacked attacked = {.set = &set};
-        struct papers_attack attack = {
-            .stations = &stations, .tries = 40, .periods = 4, .score = nearest, .context = &attacked};
+        struct papers_attack attack = {.tries = 40, .periods = 4, .run = nearest, .context = &attacked};
         unsigned m[ANALYSES_PIPELINE_TASKS];
         papers_pipeline_draw_small(random, &set, m);
         for (size_t t = 0; t < set.count; t++) {
@@ -419,14 +420,15 @@ static void put_sound(const struct papers_options *options, const struct family 
                 m[t] = set.units[ANALYSES_GPU];
             attack.period[t] = set.tasks[t].period;
         }
-        papers_pipeline_stations(&set, m, &stations);
+        papers_pipeline_stations(&set, m, &attacked.stations);
+        attack.task_count = set.count;
         for (size_t r = 0; r < family->rule_count; r++) {
             struct analyses_pipeline pipeline;
             analyses_pipeline_prepare(&pipeline, &set, family->rules[r]);
             analyses_pipeline_respond(&pipeline, m, attacked.response, NULL);
             for (size_t t = 0; t < set.count;
                  t++) /* a task blocks with one stage at a time, however late it is */
-                stations.tasks[t].one_at_a_time = attacked.response[t] > set.tasks[t].period;
+                attacked.stations.tasks[t].one_at_a_time = attacked.response[t] > set.tasks[t].period;
             const double reached = papers_attack_run(&attack, random);
             beaten[r] += reached > 1;
             worst[r] = fmax(worst[r], reached);
@@ -450,42 +452,129 @@ static void row_sparc_sound(const struct papers_options *options, size_t row, st
 }
 
 const struct papers_figure papers_gpu_sam[] = {
-    {"gpu-sam-table3", "Table 3, Fig. 4: programs on one GPU and on two", "", "",
-     "program,one_ms,two_ms,one_printed_ms,two_printed_ms,change_percent,change_printed_percent", 0, 0, 1,
-     false, false, false, 8, row_sam_table3},
-    {"gpu-sam-fig05", "Fig. 5: multiplications on one GPU and on two", "size", "% of one GPU",
-     "size,one GPU,two GPUs,kernel_change_percent,kernel_share_of_one", 2, 3, 1, true, false, false, 3,
-     row_sam_fig05},
-    {"gpu-sam-table5", "Table 5: jobs that are late", "", "", "scheme,P1,P2,P3", 0, 0, 1, false, false, false,
-     3, row_sam_table5},
-    {"gpu-sam-fig07", "Fig. 7: three programs on two GPUs", "job", "response, ms",
-     "job,Single P1,Single P2,Single P3,INDIVIDUAL P1,INDIVIDUAL P2,INDIVIDUAL P3,GPA P1,GPA P2,GPA P3", 2,
-     10, 1, false, false, false, JOBS, row_sam_fig07},
-    {"gpu-sam-fig09", "Fig. 9: sets that pass, of those of OPTIMAL, P_D 0", "GPU utilisation", "share",
-     "gpu_utilisation," SAM_COLUMNS, 2, 10, 1, false, false, false, 20, row_sam_fig09},
-    {"gpu-sam-fig10", "Fig. 10: sets that pass, of those of OPTIMAL, U_G 1.4", "P_D", "share",
-     "dependent," SAM_COLUMNS, 2, 10, 1, false, false, false, 11, row_sam_fig10},
-    {"gpu-sam-fig10-low", "Fig. 10 with U_G 0.6", "P_D", "share", "dependent," SAM_COLUMNS, 2, 10, 1, false,
-     false, false, 11, row_sam_fig10_low},
-    {"gpu-sam-fig11", "Fig. 11: how long it takes to assign", "tasks", "ms, measured",
-     "tasks,GPA,GPA longest,OPTIMAL,OPTIMAL longest,sets", 2, 5, 1, false, true, false, 15, row_sam_fig11},
-    {"gpu-sam-sound", "random sets whose bounds a simulation exceeds", "", "",
-     "block,sets,paper_beaten,worst_paper,safe_beaten,worst_safe,min_beaten,worst_min", 0, 0, 1, false, false,
-     true, 20, row_sam_sound},
+    {.name = "gpu-sam-table3",
+     .title = "Table 3, Fig. 4: programs on one GPU and on two",
+     .columns = "program,one_ms,two_ms,one_printed_ms,two_printed_ms,change_percent,change_printed_percent",
+     .rows = 8,
+     .row = row_sam_table3},
+    {.name = "gpu-sam-fig05",
+     .title = "Fig. 5: multiplications on one GPU and on two",
+     .x = "size",
+     .y = "% of one GPU",
+     .columns = "size,one GPU,two GPUs,kernel_change_percent,kernel_share_of_one",
+     .first = 2,
+     .last = 3,
+     .step = 1,
+     .log_x = true,
+     .rows = 3,
+     .row = row_sam_fig05},
+    {.name = "gpu-sam-table5",
+     .title = "Table 5: jobs that are late",
+     .columns = "scheme,P1,P2,P3",
+     .rows = 3,
+     .row = row_sam_table5},
+    {.name = "gpu-sam-fig07",
+     .title = "Fig. 7: three programs on two GPUs",
+     .x = "job",
+     .y = "response, ms",
+     .columns =
+         "job,Single P1,Single P2,Single P3,INDIVIDUAL P1,INDIVIDUAL P2,INDIVIDUAL P3,GPA P1,GPA P2,GPA P3",
+     .first = 2,
+     .last = 10,
+     .step = 1,
+     .rows = JOBS,
+     .row = row_sam_fig07},
+    {.name = "gpu-sam-fig09",
+     .title = "Fig. 9: sets that pass, of those of OPTIMAL, P_D 0",
+     .x = "GPU utilisation",
+     .y = "share",
+     .columns = "gpu_utilisation," SAM_COLUMNS,
+     .first = 2,
+     .last = 10,
+     .step = 1,
+     .rows = 20,
+     .row = row_sam_fig09},
+    {.name = "gpu-sam-fig10",
+     .title = "Fig. 10: sets that pass, of those of OPTIMAL, U_G 1.4",
+     .x = "P_D",
+     .y = "share",
+     .columns = "dependent," SAM_COLUMNS,
+     .first = 2,
+     .last = 10,
+     .step = 1,
+     .rows = 11,
+     .row = row_sam_fig10},
+    {.name = "gpu-sam-fig10-low",
+     .title = "Fig. 10 with U_G 0.6",
+     .x = "P_D",
+     .y = "share",
+     .columns = "dependent," SAM_COLUMNS,
+     .first = 2,
+     .last = 10,
+     .step = 1,
+     .rows = 11,
+     .row = row_sam_fig10_low},
+    {.name = "gpu-sam-fig11",
+     .title = "Fig. 11: how long it takes to assign",
+     .x = "tasks",
+     .y = "ms, measured",
+     .columns = "tasks,GPA,GPA longest,OPTIMAL,OPTIMAL longest,sets",
+     .first = 2,
+     .last = 5,
+     .step = 1,
+     .log_y = true,
+     .rows = 15,
+     .row = row_sam_fig11},
+    {.name = "gpu-sam-sound",
+     .title = "random sets whose bounds a simulation exceeds",
+     .columns = "block,sets,paper_beaten,worst_paper,safe_beaten,worst_safe,min_beaten,worst_min",
+     .totals = true,
+     .rows = 20,
+     .row = row_sam_sound},
 };
 const size_t papers_gpu_sam_count = sizeof papers_gpu_sam / sizeof papers_gpu_sam[0];
 
 const struct papers_figure papers_gpu_sparc[] = {
-    {"gpu-sparc-table4", "Table IV: jobs that are late", "", "", "scheme,P1,P2,P3", 0, 0, 1, false, false,
-     false, 3, row_sparc_table4},
-    {"gpu-sparc-fig07", "Fig. 7: sets that pass, of those of GLOBAL, P_D 0", "GPU utilisation", "share",
-     "gpu_utilisation," SPARC_COLUMNS, 2, 7, 1, false, false, false, 20, row_sparc_fig07},
-    {"gpu-sparc-fig08", "Fig. 8: sets that pass, of those of GLOBAL, U_G 1.2", "P_D", "share",
-     "dependent," SPARC_COLUMNS, 2, 7, 1, false, false, false, 11, row_sparc_fig08},
-    {"gpu-sparc-fig08-low", "Fig. 8 with U_G 0.6", "P_D", "share", "dependent," SPARC_COLUMNS, 2, 7, 1, false,
-     false, false, 11, row_sparc_fig08_low},
-    {"gpu-sparc-sound", "random sets whose bounds a simulation exceeds", "", "",
-     "block,sets,paper_beaten,worst_paper,safe_beaten,worst_safe", 0, 0, 1, false, false, true, 20,
-     row_sparc_sound},
+    {.name = "gpu-sparc-table4",
+     .title = "Table IV: jobs that are late",
+     .columns = "scheme,P1,P2,P3",
+     .rows = 3,
+     .row = row_sparc_table4},
+    {.name = "gpu-sparc-fig07",
+     .title = "Fig. 7: sets that pass, of those of GLOBAL, P_D 0",
+     .x = "GPU utilisation",
+     .y = "share",
+     .columns = "gpu_utilisation," SPARC_COLUMNS,
+     .first = 2,
+     .last = 7,
+     .step = 1,
+     .rows = 20,
+     .row = row_sparc_fig07},
+    {.name = "gpu-sparc-fig08",
+     .title = "Fig. 8: sets that pass, of those of GLOBAL, U_G 1.2",
+     .x = "P_D",
+     .y = "share",
+     .columns = "dependent," SPARC_COLUMNS,
+     .first = 2,
+     .last = 7,
+     .step = 1,
+     .rows = 11,
+     .row = row_sparc_fig08},
+    {.name = "gpu-sparc-fig08-low",
+     .title = "Fig. 8 with U_G 0.6",
+     .x = "P_D",
+     .y = "share",
+     .columns = "dependent," SPARC_COLUMNS,
+     .first = 2,
+     .last = 7,
+     .step = 1,
+     .rows = 11,
+     .row = row_sparc_fig08_low},
+    {.name = "gpu-sparc-sound",
+     .title = "random sets whose bounds a simulation exceeds",
+     .columns = "block,sets,paper_beaten,worst_paper,safe_beaten,worst_safe",
+     .totals = true,
+     .rows = 20,
+     .row = row_sparc_sound},
 };
 const size_t papers_gpu_sparc_count = sizeof papers_gpu_sparc / sizeof papers_gpu_sparc[0];

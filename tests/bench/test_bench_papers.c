@@ -167,6 +167,50 @@ static void shares_are_of_optimal(void **state)
     }
 }
 
+static void global_bounds_are_not_exceeded(void **state)
+{
+    (void)state;
+    static const char *const claims[] = {"gfb",  "bak",  "bar", "bcl", "bcli", "rta",  "ffdbf",
+                                         "load", "devi", "cva", "gfl", "fmlp", "omlp", "omlp2"};
+    const struct papers_figure *figure = figure_of(papers_gpu_sync, papers_gpu_sync_count, "gpu-sync-sound");
+    char row[2048], column[32];
+
+    row_of(figure, 200, row, sizeof row);
+    for (size_t i = 0; i < sizeof claims / sizeof claims[0]; i++) {
+        snprintf(column, sizeof column, "%s_passed", claims[i]);
+        assert_true(cell(figure, row, column) > 10);
+        snprintf(column, sizeof column, "%s_beaten", claims[i]);
+        assert_true(cell(figure, row, column) == 0);
+    }
+    assert_true(cell(figure, row, "worst_rta") > 0.99);
+    assert_true(cell(figure, row, "worst_gfl") > 0.8);
+}
+
+/* Where the paper's curves end: medium tasks on four processors, 75 % of the execution on the GPU. */
+static void effective_utilisation_ends_where_the_paper_has_it(void **state)
+{
+    (void)state;
+    const struct papers_options options = {.as_printed = true, .safe = true, .sets = 20, .seed = 1};
+    const struct papers_figure *figure = figure_of(papers_gpu_sync, papers_gpu_sync_count, "gpu-sync-fig06");
+    double contained = 0, shared = 0;
+
+    for (size_t row = 5 * 40; row < 6 * 40; row++) {
+        char line[1024];
+        FILE *file = fmemopen(line, sizeof line, "w");
+        figure->row(&options, row, NULL, file);
+        fclose(file);
+        assert_int_equal(*line, 'f');
+        if (cell(figure, line, "16x_cm") > 0)
+            contained = cell(figure, line, "u_eff");
+        if (cell(figure, line, "16x_srm") > 0)
+            shared = cell(figure, line, "u_eff");
+        assert_true(cell(figure, line, "16x_srm") <= cell(figure, line, "16x_sets"));
+        assert_true(cell(figure, line, "2x_srm") <= cell(figure, line, "2x_srm_omlp2_cva"));
+    }
+    assert_true(contained > 14 && contained < 16.5); /* "15.0" */
+    assert_true(shared > 9 && shared < contained);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -175,6 +219,8 @@ int main(void)
         cmocka_unit_test(rgem_is_exceeded_as_printed_only),
         cmocka_unit_test(split_kernels_are_exceeded_as_printed_only),
         cmocka_unit_test(shares_are_of_optimal),
+        cmocka_unit_test(global_bounds_are_not_exceeded),
+        cmocka_unit_test(effective_utilisation_ends_where_the_paper_has_it),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
