@@ -115,19 +115,21 @@ static void count_set(const struct papers_options *options, const struct draw *d
 static const struct histogram *histogram_of(const struct papers_options *options, const struct draw *draw)
 {
     static struct histogram histogram;
-    static struct draw of;
+    static uint64_t of;
     static struct papers_options by;
     struct inputgen_random random;
+    /* the draw as one number */
+    const uint64_t seed = options->seed * 1000003 + draw->m + (uint64_t)(draw->high * 1e3) * 64 +
+                          (uint64_t)(draw->share_high * 1e3) * 65536 +
+                          (uint64_t)(draw->section * 1e3) * 67108864;
 
-    if (memcmp(&of, draw, sizeof of) == 0 && by.seed == options->seed && by.sets == options->sets &&
+    if (of == seed && by.seed == options->seed && by.sets == options->sets &&
         by.as_printed == options->as_printed && by.safe == options->safe)
         return &histogram;
     memset(&histogram, 0, sizeof histogram);
-    memcpy(&of, draw, sizeof of);
+    of = seed;
     by = *options;
-    inputgen_random_seed(&random, options->seed * 1000003 + draw->m + (uint64_t)(draw->high * 1e3) * 64 +
-                                      (uint64_t)(draw->share_high * 1e3) * 65536 +
-                                      (uint64_t)(draw->section * 1e3) * 67108864);
+    inputgen_random_seed(&random, seed);
     for (unsigned i = 0; i < SETS_PER_POINT * options->sets; i++) {
         struct analyses_srm_task tasks[ANALYSES_SRM_TASKS];
         const size_t count = draw_set(draw, &random, tasks);
@@ -152,7 +154,6 @@ static void put_inset(const struct papers_options *options, unsigned m, size_t i
     const size_t inset = row / BUCKETS, bucket = row % BUCKETS;
     struct draw draw;
 
-    memset(&draw, 0, sizeof draw); /* it is compared byte by byte */
     draw.m = m;
     draw.low = intervals[interval + inset / 3][0];
     draw.high = intervals[interval + inset / 3][1];
@@ -206,7 +207,6 @@ static void put_share(const struct papers_options *options, unsigned m, size_t r
     const size_t tenth = row / BUCKETS, bucket = row % BUCKETS;
     struct draw draw;
 
-    memset(&draw, 0, sizeof draw);
     draw.m = m;
     draw.low = intervals[1][0];
     draw.high = intervals[1][1];
@@ -487,12 +487,12 @@ static void put_shares(const struct papers_figure *figure, FILE *script)
 
 #define INSETS(figure, what, count, row_of)                                                                  \
     {                                                                                                        \
-        .name = figure, .title = what, .columns = INSET_COLUMNS, .rows = (count)*BUCKETS, .row = (row_of),   \
-        .put = put_insets                                                                                    \
+        .name = (figure), .title = (what), .columns = INSET_COLUMNS, .rows = (count)*BUCKETS,                \
+        .row = (row_of), .put = put_insets                                                                   \
     }
 #define SHARES(figure, what, row_of)                                                                         \
     {                                                                                                        \
-        .name = figure, .title = what, .columns = SHARE_COLUMNS, .rows = 10 * BUCKETS, .row = (row_of),      \
+        .name = (figure), .title = (what), .columns = SHARE_COLUMNS, .rows = 10 * BUCKETS, .row = (row_of),  \
         .put = put_shares                                                                                    \
     }
 
