@@ -16,9 +16,9 @@
  * The jobs of a batch are dealt to the SMs round robin from the longest to the shortest. Copies are charged
  * at their contended times where the machine has several GPUs or the card two copy engines.
  *
- * `paper` mode is that of SYSTOR 2012 and promises less: jobs are a fluid, T is at most d_min / 4, the
- * longest stage is at most T, and a worker is full at a long-run share of 1. Only for reproducing its
- * figures.
+ * `paper` mode is that of SYSTOR 2012 and promises less: jobs are a fluid, kernels take what the utilisation
+ * table itself says (perfmodel_gpu_stages_measured), T is at most d_min / 4, the longest stage is at most T,
+ * and a worker is full at a long-run share of 1. Only for reproducing its figures.
  *
  * The I/O threads are not part of a plan: the I/O thread of a stream is that of its connection.
  *

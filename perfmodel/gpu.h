@@ -97,6 +97,13 @@ struct perfmodel_stages perfmodel_gpu_stages(const struct config_profile_gpu *gp
                                              const uint64_t *job_bytes, size_t count, bool busy,
                                              uint64_t *scratch);
 
+/* The same by the utilisation table itself (`measured` of perfmodel_sm_ns), as SYSTOR 2012 computes: for plans in paper
+ * mode. No bound: a batch with fewer jobs may take longer, where the table falls. */
+struct perfmodel_stages perfmodel_gpu_stages_measured(const struct config_profile_gpu *gpu,
+                                                      const struct config_profile_margins *margins,
+                                                      const uint64_t *job_bytes, size_t count, bool busy,
+                                                      uint64_t *scratch);
+
 /* The same of all these jobs, whose sizes fall. */
 struct perfmodel_stages perfmodel_gpu_stages_falling(const struct config_profile_gpu *gpu,
                                                      const struct config_profile_margins *margins,

@@ -29,18 +29,34 @@ static struct perfmodel_stages stages_of(const struct config_profile_gpu *gpu,
     };
 }
 
-struct perfmodel_stages perfmodel_gpu_stages(const struct config_profile_gpu *gpu,
-                                             const struct config_profile_margins *margins,
-                                             const uint64_t *job_bytes, size_t count, bool busy,
-                                             uint64_t *scratch)
+static struct perfmodel_stages stages_by(const struct config_profile_gpu *gpu,
+                                         const struct config_profile_margins *margins,
+                                         const uint64_t *job_bytes, size_t count, bool busy, bool measured,
+                                         uint64_t *scratch)
 {
     perfmodel_wide bytes = 0;
     if (count == 0)
         return (struct perfmodel_stages){0};
     for (size_t i = 0; i < count; i++)
         bytes += job_bytes[i];
-    const core_ns kernel_ns = perfmodel_kernel_ns(gpu, gpu->sms, job_bytes, count, false, scratch);
+    const core_ns kernel_ns = perfmodel_kernel_ns(gpu, gpu->sms, job_bytes, count, measured, scratch);
     return stages_of(gpu, margins, bytes, (perfmodel_wide)count, kernel_ns, busy);
+}
+
+struct perfmodel_stages perfmodel_gpu_stages(const struct config_profile_gpu *gpu,
+                                             const struct config_profile_margins *margins,
+                                             const uint64_t *job_bytes, size_t count, bool busy,
+                                             uint64_t *scratch)
+{
+    return stages_by(gpu, margins, job_bytes, count, busy, false, scratch);
+}
+
+struct perfmodel_stages perfmodel_gpu_stages_measured(const struct config_profile_gpu *gpu,
+                                                      const struct config_profile_margins *margins,
+                                                      const uint64_t *job_bytes, size_t count, bool busy,
+                                                      uint64_t *scratch)
+{
+    return stages_by(gpu, margins, job_bytes, count, busy, true, scratch);
 }
 
 struct perfmodel_stages perfmodel_gpu_stages_falling(const struct config_profile_gpu *gpu,

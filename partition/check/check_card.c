@@ -45,11 +45,23 @@ static long double within(const struct config_profile_gpu *card, size_t jobs)
     return most * CONFIG_PROFILE_SHARE_PPM;
 }
 
+/* That of the next row at n or above alone; beyond the last, n / u. */
+static long double as_measured(const struct config_profile_gpu *card, size_t jobs)
+{
+    const struct config_profile_utilisation *last = &card->utilisation[card->utilisation_count - 1];
+    for (const struct config_profile_utilisation *at = card->utilisation; at <= last; at++)
+        if (at->jobs >= jobs)
+            return (long double)at->jobs / (long double)at->share_ppm * CONFIG_PROFILE_SHARE_PPM;
+    return (long double)jobs / (long double)last->share_ppm * CONFIG_PROFILE_SHARE_PPM;
+}
+
 /* c(n): beyond the last row as a line above whole passes of it and any part of one, which between two rows is
  * worst with the fewest jobs. */
-long double partition_check_price(const struct config_profile_gpu *card, size_t jobs)
+long double partition_check_price(const struct config_profile_gpu *card, size_t jobs, bool measured)
 {
     size_t last = card->utilisation[card->utilisation_count - 1].jobs;
+    if (measured)
+        return as_measured(card, jobs);
     if (jobs <= last)
         return within(card, jobs);
     long double full = within(card, last), begun = 0;

@@ -11,8 +11,8 @@
 long double partition_check_copy_ns(const struct config_profile_gpu *card, bool up, bool busy,
                                     long double bytes);
 
-/* c(n), how much longer n equal jobs take on an SM than one at the peak. */
-long double partition_check_price(const struct config_profile_gpu *card, size_t jobs);
+/* c(n), how much longer n equal jobs take on an SM than one at the peak; `measured`: by the row above alone. */
+long double partition_check_price(const struct config_profile_gpu *card, size_t jobs, bool measured);
 
 /* ns per byte of one job at an SM's peak: 1 / Phi. */
 long double partition_check_byte_ns(const struct config_profile_gpu *card);

@@ -92,7 +92,7 @@ static core_status hull_of_kernel(const struct stage *stage, struct hull *hull)
         return CORE_NO_MEMORY;
     hull_add(hull, 0, 0);
     for (size_t round = 1; round <= rounds; round++)
-        hull_add(hull, (long double)((round - 1) * sms + 1), partition_check_price(flow->card, round));
+        hull_add(hull, (long double)((round - 1) * sms + 1), partition_check_price(flow->card, round, false));
     return CORE_OK;
 }
 

@@ -85,7 +85,7 @@ static long double sm_ns(const struct check *check, size_t sm)
     for (; running > 0; running--) {
         long double bytes = (long double)check->job[sm + (running - 1) * sms];
         if (bytes > done)
-            sum += (bytes - done) * partition_check_price(check->card, running);
+            sum += (bytes - done) * partition_check_price(check->card, running, check->input->paper);
         done = bytes;
     }
     return sum * partition_check_byte_ns(check->card);

@@ -79,6 +79,19 @@ static core_ns host_ns(const struct partition_problem *problem, const struct con
     return perfmodel_gpu_host_ns(card, packets);
 }
 
+/* Of the jobs that are gathered: bounds, or in paper mode what the utilisation table itself says of them. */
+static struct perfmodel_stages stages_of(struct partition_problem *problem,
+                                         const struct config_profile_gpu *card, size_t count)
+{
+    const struct config_profile_margins *margins = &problem->input->profile->margins;
+    const bool busy = partition_problem_busy(problem, card);
+    if (!problem->input->paper)
+        return perfmodel_gpu_stages_falling(card, margins, problem->jobs[0], count, busy);
+    for (size_t k = 0; k < count; k++)
+        problem->key[0][k] = problem->jobs[0][k].bytes; /* a fluid: one job of each stream */
+    return perfmodel_gpu_stages_measured(card, margins, problem->key[0], count, busy, problem->key[1]);
+}
+
 /* The fullest batch at this period. */
 static enum perfmodel_limit judge_batch(struct partition_problem *problem, struct partition_plan *plan,
                                         uint32_t g, const uint32_t *member, core_ns period_ns)
@@ -95,8 +108,7 @@ static enum perfmodel_limit judge_batch(struct partition_problem *problem, struc
         gpu->batch_bytes += problem->jobs[0][k].bytes * problem->jobs[0][k].count;
         jobs += problem->jobs[0][k].count;
     }
-    gpu->stages = perfmodel_gpu_stages_falling(card, &profile->margins, problem->jobs[0], gpu->streams,
-                                               partition_problem_busy(problem, card));
+    gpu->stages = stages_of(problem, card, gpu->streams);
     gpu->stages.host_ns = plan->paper ? 0 : host_ns(problem, card, member, gpu->streams, period_ns);
     gpu->latency_ns = perfmodel_gpu_latency_ns(card, &gpu->stages, period_ns);
     core_ns busy_ns = busiest_ns(card, &gpu->stages, plan->paper);

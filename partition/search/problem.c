@@ -286,14 +286,11 @@ static bool gpu_alone(const struct partition_problem *problem, const struct conf
         const struct perfmodel_jobs jobs = partition_problem_jobs(problem, i, period_ns);
         struct perfmodel_stages stages = perfmodel_gpu_stages_falling(
             card, &input->profile->margins, &jobs, 1, partition_problem_busy(problem, card));
-        if (!input->paper)
-            stages.host_ns =
-                perfmodel_gpu_host_ns(card, perfmodel_gpu_job_packets(&problem->specs[i], period_ns));
-        if (perfmodel_gpu_judge(card, &stages, period_ns, work_ns, input->paper) == PERFMODEL_LIMIT_NONE)
+        stages.host_ns =
+            perfmodel_gpu_host_ns(card, perfmodel_gpu_job_packets(&problem->specs[i], period_ns));
+        if (perfmodel_gpu_judge(card, &stages, period_ns, work_ns, false) == PERFMODEL_LIMIT_NONE)
             return true;
     }
-    if (input->paper)
-        return false;
     struct perfmodel_flow_load load = partition_problem_load(problem, i);
     return perfmodel_flow_fit(problem->flow[card - input->profile->gpus], &load).binding ==
            PERFMODEL_LIMIT_NONE;
@@ -301,6 +298,9 @@ static bool gpu_alone(const struct partition_problem *problem, const struct conf
 
 bool partition_problem_infeasible(const struct partition_problem *problem, struct partition_plan *plan)
 {
+    if (problem->input
+            ->paper) /* by the table itself a stream may fit beside others that would not fit alone */
+        return false;
     for (size_t k = 0; k < problem->count; k++) {
         size_t i = problem->by_share[k];
         if (problem->share_ppb[i] <= PARTITION_SHARE_ONE)

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "bench/analyses/rgem.h"
 #include "bench/papers/pipeline_stations.h"
 
 #include <jansson.h>
@@ -75,6 +76,38 @@ static void test_split_modes(void **state)
         }
         check_ends(&stations, ends[i]);
     }
+}
+
+static int64_t one_by_one(void *context, size_t task, size_t job)
+{
+    (void)context;
+    return job == 0 ? (int64_t)(task == 0) : INT64_MAX; /* the first comes when the second has begun */
+}
+
+/* RGEM: between two kernels of a job another task's gets the GPU, each time, as its bound has it. */
+static void test_blocked_at_each_kernel(void **state)
+{
+    (void)state;
+    const struct analyses_rgem_system system = {.chunk_bytes = 1};
+    const struct analyses_rgem_task tasks[4] = {{.period_ns = 100, .kernels = 3, .kernel_ns = {1, 1, 1}},
+                                                {.period_ns = 100, .kernels = 1, .kernel_ns = {10}},
+                                                {.period_ns = 100, .kernels = 1, .kernel_ns = {10}},
+                                                {.period_ns = 100, .kernels = 1, .kernel_ns = {10}}};
+    struct papers_stations stations = {.units = {1, 1, 1}, .eager = true, .task_count = 4};
+    const struct papers_job_source source = {.release = one_by_one};
+    struct papers_stations_result result;
+    struct analyses_rgem_bounds bounds[4];
+
+    for (size_t t = 0; t < 4; t++)
+        for (size_t k = 0; k < tasks[t].kernels; k++) {
+            add(&stations, t, ANALYSES_GPU, tasks[t].kernel_ns[k], 1);
+            stations.tasks[t].stages[k].joined = k > 0;
+        }
+    papers_stations_run(&stations, &source, 2, &result);
+    assert_int_equal(result.stage[0][2], 9 + 1 + 10 + 1 + 10 + 1);
+    analyses_rgem_bound(&system, tasks, 4, ANALYSES_RGEM_ONCE, bounds);
+    assert_true(result.stage[0][2] <= bounds[0].kernel_ns);
+    assert_int_equal(bounds[0].kernel_ns, 33); /* in integer time the first is blocked by 9 at the most */
 }
 
 /* ---- counterexamples ---- */
@@ -241,6 +274,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_split_kernel),
         cmocka_unit_test(test_split_modes),
+        cmocka_unit_test(test_blocked_at_each_kernel),
         cmocka_unit_test(test_counterexamples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
