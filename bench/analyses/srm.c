@@ -125,3 +125,13 @@ double analyses_srm_gpu_utilisation(const struct analyses_srm_task *tasks, size_
         sum += (double)tasks[i].section / (double)tasks[i].period;
     return sum;
 }
+
+double analyses_srm_effective_utilisation(const struct analyses_srm_task *tasks, size_t count, double speed)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < count; i++)
+        sum += ((double)(tasks[i].cpu + tasks[i].gpu) + (speed - 1) * (double)tasks[i].section) /
+               (double)tasks[i].period;
+    return sum;
+}

@@ -54,4 +54,7 @@ struct analyses_srm_container analyses_srm_contain(unsigned m, const struct anal
 /* sum cs / p (equation 13). */
 double analyses_srm_gpu_utilisation(const struct analyses_srm_task *tasks, size_t count);
 
+/* sum u_eff (equation 1): what is done under the lock counts as often as the GPU is faster than a processor. */
+double analyses_srm_effective_utilisation(const struct analyses_srm_task *tasks, size_t count, double speed);
+
 #endif

@@ -65,16 +65,6 @@ static size_t draw_set(const struct draw *draw, struct inputgen_random *random,
     return users < 2 || gpu > 1 ? 0 : count;
 }
 
-/* U_eff (equation 1): what the GPU does counts as many times as it is faster. */
-static double effective(const struct analyses_srm_task *tasks, size_t count, double speed)
-{
-    double sum = 0;
-
-    for (size_t i = 0; i < count; i++)
-        sum += ((double)tasks[i].cpu + speed * (double)tasks[i].gpu) / (double)tasks[i].period;
-    return sum;
-}
-
 /* ---- how many of the sets of one U_eff pass (Fig. 6 to 13) ---- */
 
 struct bucket {
@@ -100,7 +90,7 @@ static void count_set(const struct papers_options *options, const struct draw *d
     const bool contained = analyses_srm_contain(draw->m, tasks, count).passes;
 
     for (int f = 0; f < SPEEDS; f++) {
-        const double at = effective(tasks, count, 2 << f) / bucket_width(draw->m);
+        const double at = analyses_srm_effective_utilisation(tasks, count, 2 << f) / bucket_width(draw->m);
         if (at >= BUCKETS)
             continue;
         struct bucket *bucket = &histogram->of[f][(size_t)at];

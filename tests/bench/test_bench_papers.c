@@ -111,6 +111,40 @@ static void row_of(const struct papers_figure *figure, unsigned sets, char *row,
     print_message("%s: %s\n", figure->name, row);
 }
 
+static size_t commas(const char *text)
+{
+    size_t count = 0;
+    for (; *text != '\0'; text++)
+        count += *text == ',';
+    return count;
+}
+
+static void check_columns(const struct papers_figure *figures, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        for (int mode = 1; mode <= 3; mode++) {
+            const struct papers_options options = {
+                .as_printed = (mode & 1) != 0, .safe = (mode & 2) != 0, .sets = 1, .seed = 1};
+            struct inputgen_random random;
+            char line[4096] = "";
+            FILE *file = fmemopen(line, sizeof line, "w");
+            inputgen_random_seed(&random, 3);
+            figures[i].row(&options, figures[i].rows - 1, &random, file);
+            fclose(file);
+            if (commas(line) != commas(figures[i].columns))
+                fail_msg("%s: %s", figures[i].name, line);
+        }
+}
+
+static void every_row_has_its_columns(void **state)
+{
+    (void)state;
+    check_columns(papers_rgem, papers_rgem_count);
+    check_columns(papers_gpu_sam, papers_gpu_sam_count);
+    check_columns(papers_gpu_sparc, papers_gpu_sparc_count);
+    check_columns(papers_gpu_sync, papers_gpu_sync_count);
+}
+
 static void rgem_is_exceeded_as_printed_only(void **state)
 {
     (void)state;
@@ -216,6 +250,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stopped_run_goes_on),
         cmocka_unit_test(wrong_arguments_are_named),
+        cmocka_unit_test(every_row_has_its_columns),
         cmocka_unit_test(rgem_is_exceeded_as_printed_only),
         cmocka_unit_test(split_kernels_are_exceeded_as_printed_only),
         cmocka_unit_test(shares_are_of_optimal),
