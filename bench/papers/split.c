@@ -5,9 +5,9 @@
 #include "bench/papers/papers.h"
 
 #include "bench/analyses/assign.h"
+#include "bench/papers/assign_times.h"
 #include "bench/papers/attack.h"
 #include "bench/papers/pipeline_stations.h"
-#include "core/time.h"
 
 #include <math.h>
 #include <string.h>
@@ -176,41 +176,6 @@ static void row_sparc_fig08_low(const struct papers_options *options, size_t row
                                 struct inputgen_random *random, FILE *file)
 {
     put_dependence(options, &sparc, 0.6, row, random, file);
-}
-
-/* ---- how long the search takes (Fig. 11) ---- */
-
-static double ms_since(core_ns begin_ns)
-{
-    return (double)(core_time_now_ns() - begin_ns) / 1e6;
-}
-
-static void row_sam_fig11(const struct papers_options *options, size_t row, struct inputgen_random *random,
-                          FILE *file)
-{
-    const size_t tasks = 2 * (row + 1);
-    const unsigned sets = options->sets < 100 ? options->sets : 100;
-    double gpa_ms = 0, gpa_longest_ms = 0, optimal_longest_ms = 0, optimal_ms = 0;
-
-    for (unsigned i = 0; i < sets; i++) {
-        struct analyses_pipeline_set set;
-        struct analyses_pipeline pipeline;
-        unsigned m[ANALYSES_PIPELINE_TASKS];
-        const struct papers_pipeline_draw draw = {.mixed = true, .tasks = tasks};
-        papers_pipeline_draw_set(&draw, random, &set);
-        core_ns begin_ns = core_time_now_ns();
-        analyses_pipeline_prepare(&pipeline, &set,
-                                  options->as_printed ? ANALYSES_SAM_TXT : ANALYSES_SAM_SAFE);
-        analyses_assign_gpa(&pipeline, m);
-        gpa_ms += ms_since(begin_ns) / sets;
-        gpa_longest_ms = fmax(gpa_longest_ms, ms_since(begin_ns));
-        begin_ns = core_time_now_ns();
-        analyses_assign_optimal(&pipeline, false, true);
-        optimal_ms += ms_since(begin_ns) / sets;
-        optimal_longest_ms = fmax(optimal_longest_ms, ms_since(begin_ns));
-    }
-    fprintf(file, "%zu,%.4f,%.4f,%.4f,%.4f,%u", tasks, gpa_ms, gpa_longest_ms, optimal_ms, optimal_longest_ms,
-            sets);
 }
 
 /* ---- printed times of programs (Table 3, Fig. 4 and 5) ---- */
@@ -518,13 +483,13 @@ const struct papers_figure papers_gpu_sam[] = {
      .title = "Fig. 11: how long it takes to assign",
      .x = "tasks",
      .y = "ms, measured",
-     .columns = "tasks,GPA,GPA longest,OPTIMAL,OPTIMAL longest,sets",
+     .columns = "tasks,GPA median,GPA longest,OPTIMAL median,OPTIMAL longest,sets,passed",
      .first = 2,
      .last = 5,
      .step = 1,
      .log_y = true,
      .rows = 15,
-     .row = row_sam_fig11},
+     .row = papers_assign_times},
     {.name = "gpu-sam-sound",
      .title = "random sets whose bounds a simulation exceeds",
      .columns = "block,sets,paper_beaten,worst_paper,safe_beaten,worst_safe,min_beaten,worst_min",
