@@ -550,6 +550,7 @@ bool history_run(uint64_t seed, enum history_fault fault, struct history_totals 
 {
     begin(&the_world, totals, text, text_size);
     the_world.fault = fault;
+    the_world.seed = seed;
     the_world.random = (struct test_random){seed};
     the_world.random.state = test_random_next(&the_world.random); /* neighbours have nothing in common */
     return live(&the_world);
@@ -562,5 +563,6 @@ bool history_play(const uint8_t *bytes, size_t count, struct history_totals *tot
     the_world.tape = (struct tape){bytes, count};
     for (int i = 0; i < 4; i++)
         the_world.random.state = the_world.random.state << 8 | take(&the_world.tape);
+    the_world.seed = the_world.random.state;
     return live(&the_world);
 }
