@@ -529,7 +529,7 @@ static bool live(struct history_world *world)
     create(world);
     size_t first = 2 * world->machine.streams;
     if (world->tape.bytes != NULL)
-        first = take(&world->tape) % (first + 1);
+        first = take(&world->tape) % (world->machine.streams + 1);
     for (size_t n = 0; n < first; n++)
         open_any(world);
     run(world, &world->end_ns);

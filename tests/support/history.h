@@ -98,7 +98,8 @@ bool history_run(uint64_t seed, enum history_fault fault, struct history_totals 
                  size_t text_size);
 
 /* The same, decided by these bytes: the first four are the machine, one more is how many streams it begins with,
- * and each two that follow are what happens by chance at one time, until they are used up. */
+ * and each two that follow are what happens by chance at one time, until they are used up. So that many are
+ * played in a second, it begins with half as many at most, and the checker judges one change in four until then. */
 bool history_play(const uint8_t *bytes, size_t count, struct history_totals *totals, char *text,
                   size_t text_size);
 

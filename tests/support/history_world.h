@@ -132,6 +132,7 @@ struct history_world {
     struct history_packet *free;
     struct history_made *made;
     struct history_totals *totals;
+    uint32_t changes; /* for which a certificate was to be judged, while bytes decide */
     bool failed;
     bool over; /* what is left goes with the planner */
     char *text;
@@ -206,7 +207,8 @@ struct partition_planner_use history_planner_use(const struct history_world *wor
 void history_planner_retire(struct history_world *world, const struct history_stream *stream);
 void history_planner_retire_unused(struct history_world *world, uint32_t number);
 
-/* Has the certificate of what stands judged, and now and then that of a loss (history_check.c). */
+/* Has the certificate of what stands judged, and now and then that of a loss (history_check.c); of a history that
+ * is played, some of them. */
 void history_planner_check(struct history_world *world);
 /* Every stream has closed, and every unit has paused since: nothing is reserved. */
 void history_planner_check_empty(struct history_world *world);
