@@ -7,11 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HEADER_BYTES   128                    /* room for what RTP has around the packets */
+#define HEADER_BYTES   128 /* room for what RTP has around the packets, and for none of them */
 #define KEPT_NS        (250 * CORE_NS_PER_MS) /* of datagrams, beside those of the bound */
 #define SLOTS_MAX      (UINT32_C(1) << 15)
 #define BLOCKED_NS     (500 * CORE_NS_PER_US) /* until a socket that was full is tried again */
 #define HOLD(bound_ns) ((bound_ns) / 8 * 7)   /* the rest is for the timer, and the sockets */
+
+_Static_assert(HEADER_BYTES < TS_PACKET_BYTES, "a packet beyond datagram_bytes does not fit a room");
 
 static struct ts_slot *slot_at(const struct ts_service *service, uint32_t number)
 {
@@ -42,8 +44,7 @@ static void take(struct ts_service *service, uint32_t number, const struct ts_ar
     uint8_t *bytes = room_at(service, number);
     struct ts_datagram datagram;
     *slot = (struct ts_slot){.state = TS_SLOT_DROPPED, .in_ns = arrival->in_ns};
-    if (arrival->bytes == SIZE_MAX || !ts_datagram_read(bytes, arrival->bytes, &datagram) ||
-        datagram.bytes > service->config->datagram_bytes) {
+    if (arrival->bytes == SIZE_MAX || !ts_datagram_read(bytes, arrival->bytes, &datagram)) {
         tell_invalid(service, bytes);
         return;
     }
@@ -92,15 +93,14 @@ static unsigned receive_batch(struct ts_service *service, core_ns offset_ns)
     return count;
 }
 
-/* Not for ever: one service may send more than can be read. */
+/* Not for ever, however much there is: the ring is full at last. */
 void ts_service_receive(struct ts_service *service, core_ns offset_ns)
 {
-    for (uint32_t i = 0; i < service->slot_count / TS_BATCH + 1; i++) {
-        unsigned count = receive_batch(service, offset_ns);
+    unsigned count;
+    do {
+        count = receive_batch(service, offset_ns);
         ts_service_push(service);
-        if (count < TS_BATCH)
-            return;
-    }
+    } while (count == TS_BATCH);
 }
 
 void ts_service_push(struct ts_service *service)

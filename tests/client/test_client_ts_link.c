@@ -184,7 +184,8 @@ static void run(struct ts_link *link, struct ts_stream *stream, uint8_t last_wor
         uint8_t packet[TS_PACKET_BYTES] = {0x47, 0x01, 0x00, 0x10};
         core_ns now_ns = core_time_now_ns();
         ts_link_look(link, now_ns);
-        (void)!ts_stream_send(stream, packet, sizeof packet, clear, now_ns);
+        if (ts_stream_send(stream, packet, sizeof packet, clear, now_ns) == CORE_OK)
+            outcome.wrong += !ts_link_wants_write(link) || ts_link_descriptor(link) < 0;
         ts_link_flush(link);
         ts_link_read(link);
         behind += outcome.word == last_word;
@@ -260,6 +261,74 @@ static void every_datagram_is_under_its_word(void **state)
     unlink(path);
 }
 
+/* Few datagrams come: the word is due long before the one with which it was to begin. */
+static void a_late_word_is_told(void **state)
+{
+    static const char words[] = "even 40112233445566778899aabbccddeeff\n"
+                                "odd 41112233445566778899aabbccddeeff +1ms\n";
+    static const uint8_t clear[TS_PIDS / 8];
+    char path[] = "/tmp/millrace-link-XXXXXX";
+    int file = mkstemp(path);
+    struct script *script = calloc(1, sizeof *script);
+    (void)state;
+    assert_non_null(script);
+    assert_true(file >= 0 && write(file, words, sizeof words - 1) == (ssize_t)sizeof words - 1);
+    close(file);
+    fake_server_start(&script->server, serve_again, script);
+    const struct core_options_server server = {.address = script->server.address, .timeout_ms = 10000};
+    const struct config_ts_service config = {
+        .name = "a", .rate_bits_per_s = 2e6, .datagram_bytes = TS_PACKET_BYTES, .bound_ns = CORE_NS_PER_S};
+    struct ts_link link = {.server = &server, .done = on_done, .lost = on_lost, .say = say};
+    struct ts_stream stream = {.config = &config, .words = ts_words_make("a", path, NULL, say)};
+    outcome = (struct outcome){0};
+    assert_int_equal(ts_stream_add(&link, &stream), CORE_OK);
+    for (int i = 0; i < 200 && outcome.word != 0x41; i++) {
+        uint8_t packet[TS_PACKET_BYTES] = {0x47, 0x01, 0x00, 0x10};
+        for (int turns = 0; turns < 10; turns++) {
+            ts_link_look(&link, core_time_now_ns());
+            ts_link_flush(&link);
+            ts_link_read(&link);
+            poll(NULL, 0, 15);
+        }
+        (void)!ts_stream_send(&stream, packet, sizeof packet, clear, core_time_now_ns());
+    }
+    assert_int_equal(outcome.word, 0x41);
+    assert_int_equal(outcome.wrong, 0);
+    assert_int_equal(stream.late_words, 1);
+    ts_link_close(&link);
+    ts_words_free(stream.words);
+    fake_server_join(&script->server);
+    unlink(path);
+    free(script);
+}
+
+static void welcome_as_2(int descriptor, void *argument)
+{
+    uint8_t byte;
+    (void)argument;
+    if (fake_welcome_version(descriptor, 2))
+        (void)!fake_read(descriptor, &byte, 1);
+}
+
+static void a_server_without_messages_is_none(void **state)
+{
+    struct fake_server old;
+    (void)state;
+    fake_server_start(&old, welcome_as_2, NULL);
+    const struct core_options_server server = {.address = old.address, .timeout_ms = 10000};
+    struct ts_link link = {.server = &server, .done = on_done, .lost = on_lost, .say = say};
+    const core_ns now_ns = core_time_now_ns();
+    ts_link_look(&link, now_ns);
+    assert_true(link.told_lost && link.connect_not_before_ns > now_ns);
+    assert_int_equal(ts_link_descriptor(&link), -1);
+    assert_false(ts_link_wants_write(&link) || ts_link_is_busy(&link));
+    ts_link_look(&link, now_ns); /* not yet again */
+    ts_link_read(&link);
+    ts_link_flush(&link);
+    ts_link_close(&link);
+    fake_server_join(&old);
+}
+
 /* The longest datagrams at the rate, as bursty as is said, are within the contract. */
 static void contracts_follow_from_the_service(void **state)
 {
@@ -289,6 +358,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_datagram_is_under_its_word),
+        cmocka_unit_test(a_late_word_is_told),
+        cmocka_unit_test(a_server_without_messages_is_none),
         cmocka_unit_test(contracts_follow_from_the_service),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

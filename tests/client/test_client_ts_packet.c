@@ -323,6 +323,104 @@ static void sections_follow_each_other(void **state)
     }
 }
 
+/* What a table says of itself is not believed beyond its end. */
+static void odd_tables_are_read(void **state)
+{
+    static const struct {
+        const char *name;
+        uint8_t number, bytes, body[16];
+        bool clear; /* 0x150 */
+    } cases[] = {
+        {"a program's own", 1, 10, {0xE1, 0x01, 0xF0, 6, CA(0x150)}, true},
+        {"named twice", 1, 16, {0xE1, 0x01, 0xF0, 12, CA(0x150), CA(0x150)}, true},
+        {"another program's", 2, 10, {0xE1, 0x01, 0xF0, 6, CA(0x150)}, false},
+        {"no length", 1, 3, {0xE1, 0x01, 0xF0}, false},
+        {"a loop that is longer than the table", 1, 10, {0xE1, 0x01, 0xF0, 7, CA(0x150)}, false},
+        {"a descriptor that is longer than its loop",
+         1,
+         10,
+         {0xE1, 0x01, 0xF0, 6, 9, 5, 6, 4, 0xE1, 0x50},
+         false},
+        {"another descriptor", 1, 10, {0xE1, 0x01, 0xF0, 6, 10, 4, 6, 4, 0xE1, 0x50}, false},
+        {"a descriptor without a PID", 1, 10, {0xE1, 0x01, 0xF0, 4, 9, 2, 6, 4, 0xE1, 0x50}, false},
+    };
+    static const uint8_t pat[] = {PROGRAM(1, 0x100), PROGRAM(0, 0x40)};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct ts_tables tables;
+        ts_tables_open(&tables, NULL, 0);
+        read_section(&tables, 0, 0, 7, 0, pat, sizeof pat);
+        read_section(&tables, 0x40, 2, 0, 0, cases[i].body, cases[i].bytes); /* no PMT: the network's */
+        assert_false(is_clear(&tables, 0x150));
+        read_section(&tables, 0x100, 2, cases[i].number, 0, cases[i].body, cases[i].bytes);
+        if (is_clear(&tables, 0x150) != cases[i].clear)
+            fail_msg("%s: 0x150 is %s", cases[i].name, cases[i].clear ? "scrambled" : "clear");
+        ts_tables_close(&tables);
+    }
+}
+
+/* More than is kept room for is scrambled. */
+static void tables_have_an_end(void **state)
+{
+    uint8_t cat[6 * (TS_CA_PIDS_MAX + 1)];
+    struct ts_tables tables;
+    (void)state;
+    for (unsigned i = 0; i <= TS_CA_PIDS_MAX; i++)
+        memcpy(cat + (size_t)6 * i, (uint8_t[]){9, 4, 0x06, 0x04, 0xE5, (uint8_t)i}, 6); /* CA(0x500 + i) */
+    ts_tables_open(&tables, NULL, 0);
+    read_section(&tables, 1, 1, 0xFFFF, 0, cat, sizeof cat);
+    assert_true(is_clear(&tables, 0x500 + TS_CA_PIDS_MAX - 1));
+    assert_false(is_clear(&tables, 0x500 + TS_CA_PIDS_MAX));
+    last_section = 1; /* a CAT of two sections: the second one adds to the first */
+    read_section(&tables, 1, 1, 0xFFFF, 1, cat, 6);
+    section_number = 1;
+    read_section(&tables, 1, 1, 0xFFFF, 1, cat + 6, 6);
+    assert_true(is_clear(&tables, 0x500) && is_clear(&tables, 0x501) && !is_clear(&tables, 0x502));
+    section_number = 0;
+    read_programs(&tables, 0, 0x800, 200);
+    section_number = 1;
+    read_programs(&tables, 0, 0x900, 200);
+    section_number = last_section = 0;
+    assert_true(tables.complete && tables.program_count == TS_PROGRAMS_MAX);
+    assert_true(is_clear(&tables, 0x800 + 199) && is_clear(&tables, 0x900 + TS_PROGRAMS_MAX - 200 - 1));
+    assert_false(is_clear(&tables, 0x900 + TS_PROGRAMS_MAX - 200));
+    ts_tables_close(&tables);
+}
+
+/* Packets of the PAT's PID in which there is none, and of one with a checksum that is right. */
+static void what_is_no_section_is_left_out(void **state)
+{
+    static const struct {
+        const char *name;
+        uint8_t control, at, bytes[3];
+    } cases[] = {
+        {"nothing but stuffing", 0x10, 5, {0xFF, 0xFF, 0xFF}},
+        {"a pointer beyond the packet", 0x10, 4, {0xFF, 0, 0xB0}},
+        {"a section that is too long", 0x10, 5, {0, 0xBF, 0xFF}},
+        {"one that is too short", 0x10, 5, {0, 0xB0, 4}},
+        {"another table", 0x10, 5, {3, 0xB0, 13}},
+        {"of the short form", 0x10, 5, {0, 0x30, 13}},
+        {"no payload", 0x20, 4, {183, 0, 0}},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        uint8_t packet[TS_PACKET_BYTES], *section = packet + 5;
+        struct ts_tables tables;
+        ts_tables_open(&tables, NULL, 0);
+        make_packet(packet, 0, cases[i].control);
+        packet[1] = 0x40;
+        memcpy(section, (uint8_t[]){0, 0xB0, 13, 0, 7, 0xC1, 0, 0, PROGRAM(1, 0x100)}, 12);
+        memcpy(packet + cases[i].at, cases[i].bytes, 3);
+        const uint32_t crc = section_crc(section, 12);
+        for (size_t j = 0; j < 4; j++)
+            section[12 + j] = (uint8_t)(crc >> (24 - 8 * j));
+        ts_tables_read(&tables, packet, sizeof packet);
+        if (tables.complete || is_clear(&tables, 0x100))
+            fail_msg("%s is taken", cases[i].name);
+        ts_tables_close(&tables);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,6 +433,9 @@ int main(void)
         cmocka_unit_test(broken_sections_are_left_out),
         cmocka_unit_test(a_pat_has_several_sections),
         cmocka_unit_test(sections_follow_each_other),
+        cmocka_unit_test(odd_tables_are_read),
+        cmocka_unit_test(tables_have_an_end),
+        cmocka_unit_test(what_is_no_section_is_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

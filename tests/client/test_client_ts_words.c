@@ -29,6 +29,8 @@ static void lines_are_read(void **state)
     } cases[] = {
         {"even " KEY, CORE_OK, false, false, false, 0},
         {"\todd   " KEY " \r", CORE_OK, true, false, false, 0},
+        {"odd\t" KEY "\t\r", CORE_OK, true, false, false, 0},
+        {"odd\r" KEY "\r", CORE_OK, true, false, false, 0},
         {"odd " KEY " +2s", CORE_OK, true, false, true, 2 * CORE_NS_PER_S},
         {"odd " KEY " +0s", CORE_OK, true, false, true, 0},
         {"odd " KEY " @1764000010.25", CORE_OK, true, false, true, 10 * CORE_NS_PER_S + 250000000},
@@ -70,6 +72,38 @@ static void lines_are_read(void **state)
             assert_memory_equal(word.key, word.named ? (const void *)"news-17" : "\x00\x11\x22\x33",
                                 word.named ? 7 : 4);
     }
+}
+
+static void words_are_told_apart(void **state)
+{
+    static const char *const lines[] = {"even " KEY,
+                                        "odd " KEY,
+                                        "even 10112233445566778899aabbccddeeff",
+                                        "even name=0123456789abcdef",
+                                        "even name=news",
+                                        "even name=newer"};
+    struct ts_word word[COUNT_OF(lines)], again;
+    struct core_error error;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(lines); i++)
+        assert_int_equal(ts_word_parse(lines[i], strlen(lines[i]), NOW_NS, UNIX_NS, &word[i], &error),
+                         CORE_OK);
+    for (size_t i = 0; i < COUNT_OF(lines); i++)
+        for (size_t j = 0; j < COUNT_OF(lines); j++) {
+            assert_int_equal(ts_word_parse(lines[j], strlen(lines[j]), 0, 0, &again, &error), CORE_OK);
+            assert_int_equal(ts_word_is_same(&word[i], &again), i == j);
+        }
+}
+
+/* However long a line is, no more of a word is read than there is room for. */
+static void long_words_are_none(void **state)
+{
+    char line[2 * TS_WORD_LINE_BYTES];
+    struct ts_word word;
+    struct core_error error;
+    (void)state;
+    memset(line, 'e', sizeof line);
+    assert_int_equal(ts_word_parse(line, sizeof line, NOW_NS, UNIX_NS, &word, &error), CORE_INVALID);
 }
 
 /* ---- where they come from ---- */
@@ -118,6 +152,7 @@ static void a_file_is_followed(void **state)
     assert_non_null(words);
     said = 0;
     expect(words, ""); /* it is not there: told once */
+    ts_words_read(words, NOW_NS + 5 * CORE_NS_PER_S);
     assert_int_equal(said, 1);
     write_words(path, LINE("41") "# a remark\n" LINE("42") "even 43112233", 0);
     expect(words, "AB");
@@ -130,6 +165,10 @@ static void a_file_is_followed(void **state)
     write_words(other, LINE("46") LINE("47") LINE("48") LINE("49") LINE("4a"), 0);
     assert_int_equal(rename(other, path), 0);
     expect(words, "FGHIJ");
+    assert_int_equal(rename(path, other), 0); /* it is followed until there is another one */
+    write_words(other, LINE("4b"), O_APPEND);
+    expect(words, "K");
+    assert_int_equal(rename(other, path), 0);
     ts_words_free(words);
     /* Not private. */
     assert_int_equal(chmod(path, 0640), 0);
@@ -138,7 +177,14 @@ static void a_file_is_followed(void **state)
     expect(words, "");
     assert_int_equal(said, 1);
     assert_int_equal(chmod(path, 0600), 0);
-    expect(words, "FGHIJ");
+    expect(words, "FGHIJK");
+    ts_words_free(words);
+    /* Neither a file nor a FIFO. */
+    words = ts_words_make("a", folder, NULL, say);
+    said = 0;
+    expect(words, "");
+    assert_int_equal(said, 1);
+    assert_int_equal(words->descriptor, -1);
     ts_words_free(words);
 }
 
@@ -191,6 +237,11 @@ static void there_is_an_end_of_room(void **state)
     assert_int_equal(words->refused, 3);
     write_words(path, LINE("42"), O_APPEND);
     expect(words, "B");
+    for (int i = 0; i < 40; i++)
+        write_words(path, "even 41112233445566778899aabbccddeeff", O_APPEND);
+    write_words(path, "\n" LINE("43"), O_APPEND);
+    expect(words, "C"); /* there was room, but not for such a line */
+    assert_int_equal(words->refused, 4);
     ts_words_free(words);
 }
 
@@ -198,6 +249,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_read),
+        cmocka_unit_test(words_are_told_apart),
+        cmocka_unit_test(long_words_are_none),
         cmocka_unit_test(a_file_is_followed),
         cmocka_unit_test(a_fifo_outlives_its_writers),
         cmocka_unit_test(a_command_is_started_again),
