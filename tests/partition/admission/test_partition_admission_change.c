@@ -334,6 +334,13 @@ static void changes_rejected(void **state)
     bad = spec;
     bad.cipher = CORE_CIPHER_AES_256_CBC;
     assert_int_equal(admission_change(admission, stream, &bad, &placement, &error), CORE_INVALID);
+    struct core_stream_spec whole = spec; /* blocks, which may be padded or not */
+    whole.packet_bytes = 1408;
+    bad = whole;
+    bad.padding = whole.padding == CORE_PADDING_NONE ? CORE_PADDING_PKCS7 : CORE_PADDING_NONE;
+    placement = test_admission_admit(admission, &whole, 1);
+    assert_int_equal(admission_change(admission, placement.stream, &bad, &placement, &error), CORE_INVALID);
+    assert_non_null(strstr(error.text, "a stream keeps what it was opened with"));
     bad = spec;
     bad.latency_ns = 0;
     assert_int_equal(admission_change(admission, stream, &bad, &placement, &error), CORE_INVALID);

@@ -947,6 +947,80 @@ static void request_without_a_plan_waits_no_longer_than_it_may(void **state)
     assert_int_equal(host.why, PARTITION_PLANNER_NO_PLAN);
 }
 
+/* A request that waits for those that migrate, and has not been told that there is no plan. */
+static void wait_behind_a_migration(const struct core_stream_spec *spec)
+{
+    const struct owner *mover = &host.owner[0];
+    wait_for_room_of(spec);
+    uint32_t from = unit_of(mover);
+    retire_on(1 - from, 1);
+    found(true, mover->number, from, 1 - from);
+    while (host.admitted == NULL)
+        retire_on(from, 1);
+    host.admitted = NULL;
+    while (admit(spec) != NULL)
+        ;
+    assert_true(partition_planner_wait(host.planner, spec, 0, &change, host.now_ns));
+    step(MS);
+    assert_non_null(host.search);
+}
+
+static void request_without_a_plan_is_admitted_when_others_leave(void **state)
+{
+    struct core_stream_spec twice = test_admission_spec(MS / 40, 60 * MS);
+    (void)state;
+    wait_behind_a_migration(&twice);
+    found(false, 0, 0, 0);
+    while (host.admitted == NULL)
+        retire_on(unit_of(&host.owner[0]), 1);
+    assert_ptr_equal(host.admitted, &change);
+    assert_null(host.refused);
+}
+
+static void search_that_ends_too_late_was_the_last(void **state)
+{
+    struct core_stream_spec twice = test_admission_spec(MS / 40, 60 * MS);
+    (void)state;
+    wait_behind_a_migration(&twice);
+    host.now_ns += WAIT_NS;
+    found(false, 0, 0, 0);
+    assert_ptr_equal(host.refused, &change);
+    assert_int_equal(host.why, PARTITION_PLANNER_NO_PLAN);
+}
+
+static void request_that_waited_for_a_search_may_be_too_late(void **state)
+{
+    struct core_stream_spec spec = crowd_spec();
+    (void)state;
+    wait_for_room();
+    assert_true(partition_planner_wait(host.planner, &spec, 0, &change, host.now_ns));
+    host.now_ns += WAIT_NS;
+    found(false, 0, 0, 0);
+    assert_ptr_equal(host.refused, &request);
+    step(MS);
+    assert_null(host.search);
+    assert_ptr_equal(host.refused, &change);
+    assert_int_equal(host.why, PARTITION_PLANNER_TIMED_OUT);
+}
+
+/* It has left since, and what it leaves is not enough. */
+static void proposal_for_a_stream_that_has_left_moves_nobody(void **state)
+{
+    struct core_stream_spec twice = test_admission_spec(MS / 40, 60 * MS);
+    (void)state;
+    wait_for_room_of(&twice);
+    struct owner *gone = &host.owner[host.owners - 1];
+    const uint32_t number = gone->number, from = unit_of(gone);
+    retire(gone, false, 0);
+    step(MS);
+    assert_true(gone->reclaimed);
+    found(true, number, from, 1 - from);
+    assert_int_equal(host.migrations, 0);
+    assert_null(host.admitted);
+    step(MS);
+    assert_non_null(host.search); /* again */
+}
+
 static void request_is_refused_after_several_plans(void **state)
 {
     (void)state;
@@ -1084,6 +1158,50 @@ static void search_without_memory_begins_later(void **state)
     assert_ptr_equal(host.refused, &request);
 }
 
+/* Whichever of its allocations fails: it begins later. */
+static void copy_without_memory_is_made_later(void **state)
+{
+    struct core_stream_spec spec = crowd_spec();
+    int enough_of_them = 0;
+    (void)state;
+    while (admit(&spec) != NULL)
+        ;
+    assert_true(partition_planner_wait(host.planner, &spec, 0, &request, host.now_ns));
+    for (; host.search == NULL; enough_of_them++) {
+        allocations_left = enough_of_them;
+        step(1);
+        allocations_left = INT_MAX;
+        assert_null(host.refused);
+    }
+    assert_true(enough_of_them > 4);
+    found(false, 0, 0, 0);
+    assert_ptr_equal(host.refused, &request);
+}
+
+/* Whichever fails: that is told, the copy is as before, and nothing is left behind (as the sanitizers see). */
+static void plan_without_memory_is_not_made(void **state)
+{
+    const struct partition_plan_method *method = partition_plan_method_find("rectangle");
+    struct core_error error;
+    int enough_of_them = 0;
+    core_status status;
+    (void)state;
+    wait_for_room();
+    const size_t streams = admission_streams(host.search->copy);
+    do {
+        struct admission_proposal proposal = {.accepted = false};
+        allocations_left = enough_of_them++;
+        status = admission_replan(host.search->copy, method, &host.search->spec, 0, &proposal, &error);
+        allocations_left = INT_MAX;
+        assert_true(status == CORE_OK || status == CORE_NO_MEMORY);
+        assert_int_equal(admission_streams(host.search->copy), streams);
+        assert_true(status == CORE_OK || proposal.move == NULL);
+        free(proposal.move);
+    } while (status != CORE_OK);
+    assert_true(enough_of_them > 4);
+    found(false, 0, 0, 0);
+}
+
 static void request_is_refused_in_time_or_when_withdrawn(void **state)
 {
     struct core_stream_spec spec = crowd_spec();
@@ -1140,6 +1258,13 @@ int main(void)
                                         set_up_for_crowd, tear_down),
         cmocka_unit_test_setup_teardown(request_without_a_plan_waits_no_longer_than_it_may, set_up_for_crowd,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(request_without_a_plan_is_admitted_when_others_leave,
+                                        set_up_for_crowd, tear_down),
+        cmocka_unit_test_setup_teardown(search_that_ends_too_late_was_the_last, set_up_for_crowd, tear_down),
+        cmocka_unit_test_setup_teardown(request_that_waited_for_a_search_may_be_too_late, set_up_for_crowd,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(proposal_for_a_stream_that_has_left_moves_nobody, set_up_for_crowd,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(request_is_refused_after_several_plans, set_up_for_crowd, tear_down),
         cmocka_unit_test_setup_teardown(proposal_that_is_out_of_date_moves_nobody, set_up_for_crowd,
                                         tear_down),
@@ -1148,6 +1273,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(stream_without_memory_is_not_admitted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(move_without_memory_says_so, set_up, tear_down),
         cmocka_unit_test_setup_teardown(search_without_memory_begins_later, set_up_for_crowd, tear_down),
+        cmocka_unit_test_setup_teardown(copy_without_memory_is_made_later, set_up_for_crowd, tear_down),
+        cmocka_unit_test_setup_teardown(plan_without_memory_is_not_made, set_up_for_crowd, tear_down),
         cmocka_unit_test_setup_teardown(request_is_refused_in_time_or_when_withdrawn, set_up_for_crowd,
                                         tear_down),
         cmocka_unit_test_setup_teardown(planner_ends_during_a_search, set_up_for_crowd, tear_down),
