@@ -73,7 +73,7 @@ static void runs_without_a_server(void **state)
     if (system("command -v script >/dev/null") != 0) /* NOLINT(cert-env33-c) */
         skip();
     snprintf(line, sizeof line,
-             "cd %s && script -qec 'timeout -s INT 1.5 " HLS
+             "cd %s && script -qec 'timeout --foreground -s INT 1.5 " HLS
              "--server=unix:@nobody-here --input=in --output=out" KEYS "' /dev/null </dev/null",
              folder);
     (void)test_command(line, text, sizeof text);

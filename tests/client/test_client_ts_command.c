@@ -65,7 +65,7 @@ static void runs_without_a_server(void **state)
     if (system("command -v script >/dev/null") != 0) /* NOLINT(cert-env33-c) */
         skip();
     snprintf(line, sizeof line,
-             "cd %s && script -qec 'timeout -s INT 1.5 " TS
+             "cd %s && script -qec 'timeout --foreground -s INT 1.5 " TS
              "--server=unix:@nobody-here good.yaml' /dev/null </dev/null",
              folder);
     (void)test_command(line, text, sizeof text);

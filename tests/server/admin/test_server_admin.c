@@ -710,6 +710,11 @@ static void ambiguous_and_old_requests_are_refused(void **state)
         "GET /health HTTP/0.9\r\n\r\n",
         "GET /health HTTP/1.0\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\n",
         "GET /health HTTP/1.0\r\nContent-Length: 0\r\nX: 1\r\ncontent-length: 00\r\n\r\n",
+        "GET /health HTTP/1.0\r\nContent-Length: \r\n\r\n",
+        "GET /health HTTP/1.0\r\n: 1\r\n\r\n",
+        "GET /health\x7f HTTP/1.0\r\n\r\n",
+        " /health HTTP/1.0\r\n\r\n",
+        "\n\n",
     };
     static const char alike[] = "GET /health HTTP/1.0\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n",
                       plain[] = "GET /health HTTP/1.0\r\n\r\n";
@@ -718,6 +723,33 @@ static void ambiguous_and_old_requests_are_refused(void **state)
         assert_int_equal(send_and_read(requests[i], strlen(requests[i])), 400);
     assert_int_equal(send_and_read(alike, strlen(alike)), 200);
     assert_int_equal(send_and_read(plain, strlen(plain)), 200);
+}
+
+/* Lines that end as those of Unix, spaces around a value, and fields without one are understood. */
+static void lax_requests_are_answered(void **state)
+{
+    static const char *const requests[] = {
+        "GET /health HTTP/1.0\n\n",
+        "GET /health HTTP/1.1\nHost: a \t\n\n",
+        "GET /health HTTP/1.1\r\nX:\r\nHost:\t \r\n\r\n",
+        "GET /health HTTP/1.0\r\nContent-Length:\t0 \r\n\r\n",
+    };
+    static const struct {
+        const char *path;
+        bool streams;
+    } queries[] = {{"/status?streams=1", true},   {"/status?streams=1&a", true},
+                   {"/status?a&streams=1", true}, {"/status?streams=12", false},
+                   {"/status?streams=0", false},  {"/status?a&b", false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
+        if (send_and_read(requests[i], strlen(requests[i])) != 200)
+            fail_msg("'%s'", requests[i]);
+    for (size_t i = 0; i < sizeof queries / sizeof queries[0]; i++) {
+        json_t *root = http_json(admin(), queries[i].path);
+        if ((json_object_get(root, "streams_complete") != NULL) != queries[i].streams)
+            fail_msg("%s", queries[i].path);
+        json_decref(root);
+    }
 }
 
 static void oversized_requests_are_refused(void **state)
@@ -923,6 +955,7 @@ int main(void)
         cmocka_unit_test(metrics_agree_with_status),
         cmocka_unit_test(admin_rejects_garbage),
         cmocka_unit_test(ambiguous_and_old_requests_are_refused),
+        cmocka_unit_test(lax_requests_are_answered),
         cmocka_unit_test(oversized_requests_are_refused),
         cmocka_unit_test(slow_clients_do_not_block_others),
         cmocka_unit_test(more_connections_than_places_wait_their_turn),
