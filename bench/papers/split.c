@@ -17,6 +17,28 @@
 
 enum scheme { SINGLE, INDIVIDUAL, HEURISTIC, OPTIMAL, SCHEMES };
 
+/* ---- bounds against simulation ---- */
+
+struct attacked {
+    const struct analyses_pipeline_set *set;
+    struct papers_stations stations;
+    int64_t response[ANALYSES_PIPELINE_TASKS];
+};
+
+/* Of the tasks that end within their periods, as do all of higher priority: the bounds need it. */
+static double nearest(const void *context, const struct papers_job_source *source, int64_t horizon)
+{
+    const struct attacked *attacked = context;
+    struct papers_stations_result result;
+    double worst = 0;
+
+    papers_stations_run(&attacked->stations, source, horizon, &result);
+    for (size_t t = 0; t < attacked->set->count && attacked->response[t] <= attacked->set->tasks[t].period;
+         t++)
+        worst = fmax(worst, (double)result.response[t] / (double)attacked->response[t]);
+    return worst;
+}
+
 /* ---- how many of random sets each scheme passes ---- */
 
 struct family {
@@ -27,9 +49,9 @@ struct family {
 static const struct family sam = {false, 3, {ANALYSES_SAM_TXT, ANALYSES_SAM_SAFE, ANALYSES_SAM_MIN}};
 static const struct family sparc = {true, 2, {ANALYSES_SPARC_PRINTED, ANALYSES_SPARC_SAFE}};
 
-static bool passes(const struct analyses_pipeline *pipeline, bool two_modes, enum scheme scheme)
+/* m becomes the assignment, but for OPTIMAL's. */
+static bool passes(const struct analyses_pipeline *pipeline, bool two_modes, enum scheme scheme, unsigned *m)
 {
-    unsigned m[ANALYSES_PIPELINE_TASKS];
     int64_t response[ANALYSES_PIPELINE_TASKS];
 
     switch (scheme) {
@@ -47,20 +69,39 @@ static bool passes(const struct analyses_pipeline *pipeline, bool two_modes, enu
     return analyses_pipeline_respond(pipeline, m, response, NULL);
 }
 
-/* Counts the set for each scheme. What others pass, OPTIMAL does: the longer searches are spared by the shorter. */
-static void count_set(const struct analyses_pipeline_set *set, const struct family *family,
-                      enum analyses_pipeline_variant rule, unsigned *passed)
+/* Counts the set for each scheme. What others pass, OPTIMAL does: the longer searches are spared by the shorter.
+ * Returns whether the heuristic passes it, by m. */
+static bool count_set(const struct analyses_pipeline_set *set, const struct family *family,
+                      enum analyses_pipeline_variant rule, unsigned *passed, unsigned *m)
 {
     struct analyses_pipeline pipeline;
     bool pass[SCHEMES];
 
     analyses_pipeline_prepare(&pipeline, set, rule);
-    pass[SINGLE] = passes(&pipeline, family->two_modes, SINGLE);
-    pass[INDIVIDUAL] = passes(&pipeline, family->two_modes, INDIVIDUAL);
-    pass[OPTIMAL] = pass[SINGLE] || pass[INDIVIDUAL] || passes(&pipeline, family->two_modes, OPTIMAL);
-    pass[HEURISTIC] = pass[OPTIMAL] && passes(&pipeline, family->two_modes, HEURISTIC);
+    pass[SINGLE] = passes(&pipeline, family->two_modes, SINGLE, m);
+    pass[INDIVIDUAL] = passes(&pipeline, family->two_modes, INDIVIDUAL, m);
+    pass[OPTIMAL] = pass[SINGLE] || pass[INDIVIDUAL] || passes(&pipeline, family->two_modes, OPTIMAL, m);
+    pass[HEURISTIC] = pass[OPTIMAL] && passes(&pipeline, family->two_modes, HEURISTIC, m);
     for (enum scheme s = SINGLE; s < SCHEMES; s++)
         passed[s] += pass[s];
+    return pass[HEURISTIC];
+}
+
+/* Does a simulation find a missed deadline? Does not draw from `random`: sets are the same with it and without. */
+static bool is_missed(const struct analyses_pipeline_set *set, const unsigned *m,
+                      const struct inputgen_random *random)
+{
+    struct inputgen_random own = *random;
+    struct attacked attacked = {.set = set};
+    struct papers_attack attack = {
+        .task_count = set->count, .tries = 12, .periods = 3, .run = nearest, .context = &attacked};
+
+    papers_pipeline_stations(set, m, &attacked.stations);
+    for (size_t t = 0; t < set->count; t++) {
+        attack.period[t] = set->tasks[t].period;
+        attacked.response[t] = set->tasks[t].deadline;
+    }
+    return papers_attack_run(&attack, &own) > 1;
 }
 
 static bool rule_wanted(const struct papers_options *options, size_t rule)
@@ -73,17 +114,18 @@ static bool rule_wanted(const struct papers_options *options, size_t rule)
 static void put_point(const struct papers_options *options, const struct family *family,
                       const struct papers_pipeline_draw *draw, struct inputgen_random *random, FILE *file)
 {
-    unsigned passed[3][SCHEMES] = {{0}}, drawn = 0;
+    unsigned passed[3][SCHEMES] = {{0}}, drawn = 0, missed = 0;
     const size_t leading = options->as_printed ? 0 : 1;
 
     while (passed[leading][OPTIMAL] < options->sets && drawn < DRAWS_PER_SET * options->sets) {
         struct analyses_pipeline_set set;
+        unsigned m[ANALYSES_PIPELINE_TASKS];
         if (!papers_pipeline_draw_set(draw, random, &set))
             continue;
         drawn++;
         for (size_t r = 0; r < family->rule_count; r++)
-            if (rule_wanted(options, r))
-                count_set(&set, family, family->rules[r], passed[r]);
+            if (rule_wanted(options, r) && count_set(&set, family, family->rules[r], passed[r], m) && r == 0)
+                missed += is_missed(&set, m, random);
     }
     for (size_t r = 0; r < family->rule_count; r++)
         for (enum scheme s = SINGLE; s < OPTIMAL; s++)
@@ -102,6 +144,7 @@ static void put_point(const struct papers_options *options, const struct family 
         papers_put_share(file, passed[r][HEURISTIC], passed[r][OPTIMAL]);
         fprintf(file, ",%u,%.4f", passed[r][OPTIMAL], (double)passed[r][OPTIMAL] / drawn);
     }
+    fprintf(file, ",%u", missed);
 }
 
 #define SHARE_COLUMNS(rule, h) rule " SINGLE," rule " LOCAL," rule " " h
@@ -111,11 +154,11 @@ static void put_point(const struct papers_options *options, const struct family 
 #define SAM_COLUMNS                                                                                          \
     SHARE_COLUMNS("paper", "GPA")                                                                            \
     "," SHARE_COLUMNS("safe", "GPA") "," SHARE_COLUMNS("min", "GPA") ",drawn," COUNT_COLUMNS(                \
-        "paper", "gpa") "," COUNT_COLUMNS("safe", "gpa") "," COUNT_COLUMNS("min", "gpa")
+        "paper", "gpa") "," COUNT_COLUMNS("safe", "gpa") "," COUNT_COLUMNS("min", "gpa") ",paper_gpa_missed"
 #define SPARC_COLUMNS                                                                                        \
     SHARE_COLUMNS("paper", "GEMA")                                                                           \
-    "," SHARE_COLUMNS("safe", "GEMA") ",drawn," COUNT_COLUMNS("paper", "gema") "," COUNT_COLUMNS("safe",     \
-                                                                                                 "gema")
+    "," SHARE_COLUMNS("safe", "GEMA") ",drawn," COUNT_COLUMNS("paper", "gema") "," COUNT_COLUMNS(            \
+        "safe", "gema") ",paper_gema_missed"
 
 static double utilisation_of(size_t row)
 {
@@ -344,28 +387,6 @@ static void row_sparc_table4(const struct papers_options *options, size_t row, s
     (void)options, (void)random;
     fputs(schemes[row], file);
     put_late(&table4, modes[row], file);
-}
-
-/* ---- bounds against simulation ---- */
-
-struct attacked {
-    const struct analyses_pipeline_set *set;
-    struct papers_stations stations;
-    int64_t response[ANALYSES_PIPELINE_TASKS];
-};
-
-/* Of the tasks that end within their periods, as do all of higher priority: the bounds need it. */
-static double nearest(const void *context, const struct papers_job_source *source, int64_t horizon)
-{
-    const struct attacked *attacked = context;
-    struct papers_stations_result result;
-    double worst = 0;
-
-    papers_stations_run(&attacked->stations, source, horizon, &result);
-    for (size_t t = 0; t < attacked->set->count && attacked->response[t] <= attacked->set->tasks[t].period;
-         t++)
-        worst = fmax(worst, (double)result.response[t] / (double)attacked->response[t]);
-    return worst;
 }
 
 static void put_sound(const struct papers_options *options, const struct family *family, size_t row,
