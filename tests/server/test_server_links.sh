@@ -29,4 +29,8 @@ if grep -q '^gpu_device_' <<<"$server_parts"; then
     echo "$server contains a device"
     exit 1
 fi
-echo "millraced is free of CUDA and of devices"
+if grep -q '^analyses_' <<<"$server_parts"; then
+    echo "$server contains analyses of other papers"
+    exit 1
+fi
+echo "millraced is free of CUDA, of devices and of other papers' analyses"
