@@ -45,6 +45,19 @@ static void batch_process(struct batch *batch)
         inputgen_link_fail(batch->link, error.text);
 }
 
+/* As long as answers that have come make room for more: nothing else may be left to wake for. */
+static void batch_advance(struct batch *batch, batch_send *send, const void *argument)
+{
+    size_t before;
+    do {
+        before = batch->next + batch->answered;
+        batch_fill(batch, send, argument);
+        if (!batch->link->failed)
+            batch_process(batch);
+    } while (!batch->link->failed && batch->next + batch->answered > before &&
+             batch->next < batch->link->live_count && batch->next - batch->answered < IN_FLIGHT_MAX);
+}
+
 /* Fills and processes every unfinished batch and prepares to poll it; returns how many there are. */
 static nfds_t batches_advance(struct batch *batches, size_t count, batch_send *send, const void *argument,
                               struct pollfd *polls)
@@ -54,9 +67,7 @@ static nfds_t batches_advance(struct batch *batches, size_t count, batch_send *s
         struct batch *batch = &batches[at];
         if (batch->link->failed || batch->answered >= batch->wanted)
             continue;
-        batch_fill(batch, send, argument);
-        if (!batch->link->failed)
-            batch_process(batch);
+        batch_advance(batch, send, argument);
         if (batch->link->failed || batch->answered >= batch->wanted)
             continue;
         polls[unfinished++] = (struct pollfd){.fd = millrace_descriptor(batch->link->millrace),
