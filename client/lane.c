@@ -52,7 +52,7 @@ static const struct client_transport_kind lane = {
     .read = lane_read, .write = lane_write, .pending = lane_pending, .close = lane_close};
 
 /* Frame and memory in one message, on a socket that has room. */
-static core_status send_lane(int socket, int descriptor, struct core_error *error)
+static bool send_lane(int socket, int descriptor)
 {
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_LANE_BYTES];
     union {
@@ -66,9 +66,7 @@ static core_status send_lane(int socket, int descriptor, struct core_error *erro
     control.header = (struct cmsghdr){
         .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(&control.header), &descriptor, sizeof descriptor);
-    if (sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)all.iov_len)
-        return CORE_OK;
-    return core_error_errno(error, "asking for a lane");
+    return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)all.iov_len;
 }
 
 core_status client_lane_ask(struct client_transport *transport, struct core_error *error)
@@ -78,9 +76,12 @@ core_status client_lane_ask(struct client_transport *transport, struct core_erro
         core_lane_create(&transport->lane, CLIENT_LANE_RING_BYTES, transport->descriptor, &descriptor, error);
     if (status)
         return core_error_set(error, CORE_UNSUPPORTED, "no memory for a lane");
-    status = send_lane(transport->descriptor, descriptor, error);
+    const bool sent = send_lane(transport->descriptor, descriptor);
     close(descriptor);
-    return status;
+    if (sent)
+        return CORE_OK;
+    core_lane_free(&transport->lane);
+    return core_error_set(error, CORE_UNSUPPORTED, "the socket takes no LANE");
 }
 
 core_status client_lane_begin(struct client_transport *transport, uint32_t ring_bytes,

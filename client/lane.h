@@ -6,8 +6,8 @@
 
 #define CLIENT_LANE_RING_BYTES (UINT32_C(1) << 18)
 
-/* Makes a lane and sends LANE with its memory. Nothing may wait to be sent. CORE_UNSUPPORTED: there is no memory for
- * it here, and nothing was sent. */
+/* Makes a lane and sends LANE with its memory. Nothing may wait to be sent. CORE_UNSUPPORTED: nothing was sent,
+ * for want of memory or because the server is going, of which the next read tells. */
 CORE_CHECKED core_status client_lane_ask(struct client_transport *transport, struct core_error *error);
 
 /* LANED: it carries the bytes from here on, or the server has none (0 bytes). CORE_INVALID: neither. */

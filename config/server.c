@@ -195,7 +195,7 @@ static void limits_from(struct config_report *report, const struct raw_limits *r
     limits->stream_buffer_bytes = (uint64_t)(stream_buffer_kib * KIB);
     limits->buffer_bytes = (uint64_t)(buffer_mib * MIB);
     limits->lane_bytes =
-        (uint64_t)(config_report_integer(report, "limits.lane_mib", raw->lane_mib, 256, 0, 1024 * KIB) * MIB);
+        (uint64_t)(config_report_integer(report, "limits.lane_mib", raw->lane_mib, 0, 0, 1024 * KIB) * MIB);
     limits->bytes_per_key = (uint64_t)config_report_integer(
         report, "limits.bytes_per_key", raw->bytes_per_key, INT64_C(1) << 40, CORE_BLOCK_BYTES, INT64_MAX);
     if (per_connection > streams)

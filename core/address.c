@@ -316,11 +316,30 @@ static bool unix_bind(int descriptor, const struct endpoint *endpoint, const cha
 }
 
 /* Binds and listens; after a failure no file of ours stays. */
+/* Who closes a descriptor that a client has sent may wait for as long as its sender likes: from Linux 6.16 on none
+ * comes, to this socket or to those that it accepts, unless core_address_take_files says so. */
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
+static void refuse_files(int descriptor)
+{
+    const int none = 0;
+    (void)setsockopt(descriptor, SOL_SOCKET, SO_PASSRIGHTS, &none, sizeof none);
+}
+
+void core_address_take_files(int descriptor)
+{
+    const int some = 1;
+    (void)setsockopt(descriptor, SOL_SOCKET, SO_PASSRIGHTS, &some, sizeof some);
+}
+
 static bool unix_listen(int descriptor, const struct endpoint *endpoint, const char *path, mode_t mode)
 {
     const bool abstract = path[0] == '@';
     if (!unix_bind(descriptor, endpoint, path, mode))
         return false;
+    refuse_files(descriptor);
     if ((abstract || chmod(path, mode) == 0) && listen(descriptor, BACKLOG) == 0)
         return true;
     const int number = errno;

@@ -57,4 +57,7 @@ void core_address_remove(const struct core_address *bound);
 CORE_CHECKED core_status core_address_connect(const struct core_address *address, int timeout_ms,
                                               int *descriptor, struct core_error *error);
 
+/* Descriptors may be sent on what this Unix socket accepts from now on. */
+void core_address_take_files(int descriptor);
+
 #endif

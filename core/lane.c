@@ -13,8 +13,9 @@
 #include <unistd.h>
 
 #define HEAD_BYTES 4096
-#define SEALS      (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define SEALS      (F_SEAL_SHRINK | F_SEAL_GROW)
 #define HUSH_BYTES 256
+#define BELL_TRIES 4
 
 /* Each in a cache line of its own. */
 struct core_lane_counts {
@@ -37,8 +38,9 @@ bool core_lane_fits(uint32_t ring_bytes)
 
 static core_status map(struct core_lane *lane, int descriptor, bool is_server, struct core_error *error)
 {
-    lane->memory = mmap(NULL, core_lane_bytes(lane->ring_bytes), PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_POPULATE, descriptor, 0);
+    const int flags = MAP_SHARED | (is_server ? 0 : MAP_POPULATE);
+    lane->memory =
+        mmap(NULL, core_lane_bytes(lane->ring_bytes), PROT_READ | PROT_WRITE, flags, descriptor, 0);
     if (lane->memory == MAP_FAILED) {
         lane->memory = NULL;
         return core_error_errno(error, "can not map a lane");
@@ -77,23 +79,44 @@ core_status core_lane_create(struct core_lane *lane, uint32_t ring_bytes, int so
     return status;
 }
 
+/* Sealed against shrinking and growing, and open for what the server adds: nobody punches holes into it then. */
+static bool is_sealed(int descriptor)
+{
+    const int seals = fcntl(descriptor, F_GET_SEALS); /* of other files there are none, whatever they are */
+    return seals >= 0 && (seals & (SEALS | F_SEAL_SEAL)) == SEALS;
+}
+
+/* Who wrote its pages has paid for them: the server adds none. */
+static bool is_whole(int descriptor, off_t bytes)
+{
+    return fcntl(descriptor, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0 &&
+           lseek(descriptor, 0, SEEK_HOLE) == bytes;
+}
+
 core_status core_lane_attach(struct core_lane *lane, int descriptor, uint32_t ring_bytes,
                              struct core_error *error)
 {
+    const off_t bytes = (off_t)core_lane_bytes(ring_bytes);
     struct stat what;
     *lane = (struct core_lane){.ring_bytes = ring_bytes, .socket = -1};
-    const int seals = fcntl(descriptor, F_GET_SEALS), needed = F_SEAL_SHRINK | F_SEAL_GROW;
-    if (!core_lane_fits(ring_bytes) || fstat(descriptor, &what) != 0 ||
-        what.st_size != (off_t)core_lane_bytes(ring_bytes) || seals < 0 || (seals & needed) != needed)
+    if (!core_lane_fits(ring_bytes) || !is_sealed(descriptor) || fstat(descriptor, &what) != 0 ||
+        what.st_size != bytes)
         return core_error_set(
             error, CORE_INVALID,
             "LANE has come with a file that is not a memfd of 4096 + 2 * %u bytes, sealed against "
-            "shrinking and growing",
+            "shrinking and growing and nothing else",
             ring_bytes);
     core_status status = map(lane, descriptor, true, error);
-    if (status == CORE_OK) /* keys pass through it; where that is not permitted they may be swapped out */
-        (void)!mlock(lane->memory, core_lane_bytes(ring_bytes));
-    return status;
+    if (status != CORE_OK)
+        return status;
+    if (!is_whole(descriptor, bytes)) {
+        core_lane_free(lane);
+        return core_error_set(error, CORE_INVALID,
+                              "the memfd of LANE has holes: each of its pages must be written");
+    }
+    (void)madvise(lane->memory, (size_t)bytes, MADV_POPULATE_WRITE);
+    (void)!mlock(lane->memory, (size_t)bytes); /* keys pass through it; else it may be swapped out */
+    return CORE_OK;
 }
 
 void core_lane_free(struct core_lane *lane)
@@ -108,11 +131,13 @@ void core_lane_free(struct core_lane *lane)
 /* CORE_AGAIN: the other side has many to read. CORE_CLOSED: nobody listens. */
 static core_status ring_bell(const struct core_lane *lane)
 {
-    ssize_t sent;
-    do
+    ssize_t sent = -1;
+    for (int tries = 0; tries < BELL_TRIES && sent < 0; tries++) {
         sent = send(lane->socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-    while (sent < 0 && errno == EINTR);
-    return sent >= 0 ? CORE_OK : errno == EAGAIN || errno == ENOBUFS ? CORE_AGAIN : CORE_CLOSED;
+        if (sent < 0 && errno != EINTR && errno != EAGAIN && errno != ENOBUFS)
+            return CORE_CLOSED;
+    }
+    return sent >= 0 ? CORE_OK : CORE_AGAIN;
 }
 
 static ssize_t take_bells(const struct core_lane *lane)
@@ -128,18 +153,6 @@ void core_lane_hush(struct core_lane *lane)
         return;
     const ssize_t heard = take_bells(lane);
     lane->ended = heard == 0 || (heard < 0 && errno != EAGAIN && errno != EINTR);
-}
-
-/* CORE_AGAIN: it is still open. */
-static core_status hear(struct core_lane *lane)
-{
-    if (lane->ended)
-        return CORE_NOT_FOUND;
-    const ssize_t heard = take_bells(lane);
-    if (heard < 0 && errno != EAGAIN && errno != EINTR)
-        return CORE_CLOSED;
-    lane->ended = heard == 0;
-    return CORE_AGAIN;
 }
 
 /* ---- bytes ---- */
@@ -193,9 +206,8 @@ core_status core_lane_read(struct core_lane *lane, uint8_t *buffer, size_t bytes
 
     *got = 0;
     if (there <= bytes) { /* all of it is taken: the next to come must be heard of */
-        status = hear(lane);
-        if (status == CORE_CLOSED)
-            return status;
+        status = lane->ended ? CORE_NOT_FOUND : CORE_AGAIN;
+        core_lane_hush(lane);
         wait_for(&in->shared->reader_waits);
         there = load(&in->shared->written) - in->done;
     }

@@ -60,15 +60,15 @@ bool core_lane_fits(uint32_t ring_bytes);
 CORE_CHECKED core_status core_lane_create(struct core_lane *lane, uint32_t ring_bytes, int socket,
                                           int *descriptor, struct core_error *error);
 
-/* The server's side, of memory that a client has sent; the descriptor stays the caller's, who sets `socket`. Takes as
- * long as to write all of it. CORE_INVALID: it is not what a client must make. */
+/* The server's side, of memory that a client has sent and mapped; the descriptor stays the caller's, who sets `socket`.
+ * Takes as long as to touch all of it. CORE_INVALID: it is not what a client must make. */
 CORE_CHECKED core_status core_lane_attach(struct core_lane *lane, int descriptor, uint32_t ring_bytes,
                                           struct core_error *error);
 
 void core_lane_free(struct core_lane *lane);
 
 /* CORE_OK: *got > 0 bytes were copied. CORE_AGAIN: there are none; the socket will be readable when there are, as
- * after a read that has left none. CORE_NOT_FOUND: none will come. CORE_CLOSED: the socket is broken.
+ * after a read that has left none. CORE_NOT_FOUND: none will come.
  * CORE_INVALID: a count that can not be. */
 CORE_CHECKED core_status core_lane_read(struct core_lane *lane, uint8_t *buffer, size_t bytes, size_t *got);
 

@@ -183,6 +183,8 @@ static core_status open_listener(struct server *server, struct server_listener *
     if (status == CORE_OK)
         status = core_address_listen(&config->address, config->mode, &listener->descriptor, &listener->bound,
                                      error);
+    if (status == CORE_OK && server->config->limits.lane_bytes > 0)
+        core_address_take_files(listener->descriptor);
     if (status == CORE_OK)
         core_log(CORE_LOG_INFO, "start.listen", "listening on %s",
                  core_address_format(&listener->bound, text, sizeof text));

@@ -3,6 +3,7 @@
 
 #include "core/log.h"
 #include "server/net/accept.h"
+#include "server/net/lane.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -414,6 +415,11 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
 
     if (connection->state >= SERVER_CONNECTION_BROKEN)
         return;
+    if (connection->transport.lane != NULL && connection->transport.lane->lane.ended &&
+        server_connection_peer_gone(connection)) {
+        server_connection_abort(connection); /* what is written to a lane does not tell */
+        return;
+    }
     if (connection->lingering_ns != CORE_NS_NEVER) {
         if (now_ns - connection->lingering_ns > LINGER_NS)
             server_connection_abort(connection);

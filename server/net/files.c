@@ -1,8 +1,11 @@
 #include "server/net/files.h"
 
+#include "core/log.h"
+#include "core/time.h"
 #include "server/mailbox.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -10,8 +13,13 @@
 
 #define FILES_MAX 253 /* that one message can bring (SCM_MAX_FD of the kernel) */
 
+#define STOP_LOOK_NS (10 * CORE_NS_PER_MS)
+#define STOP_LOOKS   200
+
 struct server_files {
     struct server_mailbox_thread thread;
+    _Atomic uint32_t
+        waiting; /* atomic: lists to be closed; raised by whoever gives one, lowered by the thread */
 };
 
 struct closing {
@@ -38,6 +46,15 @@ void server_files_stop(struct server_files *files)
 {
     if (files == NULL)
         return;
+    for (int looks = 0; atomic_load_explicit(&files->waiting, memory_order_acquire) > 0; looks++) {
+        if (looks == STOP_LOOKS) {
+            core_log(
+                CORE_LOG_WARNING, "files.stuck",
+                "what clients have sent does not let itself be closed; it is left to the end of the process");
+            return; /* with its thread and its memory */
+        }
+        core_time_sleep_until(core_time_now_ns() + STOP_LOOK_NS);
+    }
     server_mailbox_thread_stop(&files->thread);
     free(files);
 }
@@ -52,11 +69,12 @@ static void close_one(int file)
 
 static void close_all(void *owner, struct server_message *message)
 {
+    struct server_files *files = owner;
     struct closing *closing = (struct closing *)message;
-    (void)owner;
     for (size_t i = 0; i < closing->count; i++)
         close_one(closing->files[i]);
     free(closing);
+    atomic_fetch_sub_explicit(&files->waiting, 1, memory_order_release);
 }
 
 static void post(struct server_files *files, const int *list, size_t count)
@@ -69,6 +87,7 @@ static void post(struct server_files *files, const int *list, size_t count)
     }
     *closing = (struct closing){.message = {.run = close_all}, .count = count};
     memcpy(closing->files, list, count * sizeof *list);
+    atomic_fetch_add_explicit(&files->waiting, 1, memory_order_relaxed);
     server_mailbox_post(&files->thread.mailbox, &closing->message);
 }
 

@@ -13,14 +13,14 @@
 struct server_files;
 
 CORE_CHECKED core_status server_files_start(struct server_files **files, struct core_error *error);
-/* After the last call of the others, all of which it carries out. NULL is fine. */
+/* After the last call of the others, all of which it carries out, or for two seconds. NULL is fine. */
 void server_files_stop(struct server_files *files);
 
 /* As recv, of a socket that does not block. The only descriptor that has come is left in *kept; NULL, or with several:
  * none may come, and the socket is as a broken one (EPROTO). */
 ssize_t server_files_receive(struct server_files *files, int socket, void *buffer, size_t bytes, int *kept);
 
-/* Closes it, some time. */
+/* It is closed when those before it are. */
 void server_files_close(struct server_files *files, int file);
 
 #endif

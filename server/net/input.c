@@ -391,8 +391,10 @@ static size_t read_once(struct server_connection *connection)
         if (done < got && accepts_input(connection))
             stash(connection, buffer + done, got - done);
         core_secret_wipe(buffer + done, got - done);
-        server_transport_taken(&connection->transport, got, input->brought_key);
+        server_transport_taken(&connection->transport, got, input->brought_key || done < got);
         input->brought_key = false;
+        if (connection->transport.memory >= 0 && input->phase == SERVER_INPUT_HEADER)
+            server_connection_abort(connection); /* a descriptor without LANE */
     } else
         read_nothing(connection, status);
     return got;

@@ -50,6 +50,7 @@ static void attach(void *owner, struct server_message *message)
     struct server_lane *lane = (struct server_lane *)message;
     (void)owner;
     lane->status = core_lane_attach(&lane->lane, lane->descriptor, lane->ring_bytes, &lane->error);
+    server_files_close(lane->lanes->files, lane->descriptor);
     lane->message.run = server_frame_laned;
     server_mailbox_post(lane->reply, &lane->message);
 }
@@ -61,7 +62,6 @@ static void end(void *owner, struct server_message *message)
     const size_t bytes = core_lane_bytes(lane->ring_bytes);
 
     core_lane_free(&lane->lane);
-    server_files_close(lanes->files, lane->descriptor);
     free(lane);
     atomic_fetch_sub_explicit(&lanes->taken_bytes, bytes, memory_order_relaxed);
 }

@@ -27,7 +27,7 @@ struct server_lane {
 
 CORE_CHECKED core_status server_lanes_start(struct server_lanes **lanes, uint64_t limit_bytes,
                                             struct server_files *files, struct core_error *error);
-/* After the last lane was dropped. NULL is fine. */
+/* After the last lane was dropped, and before server_files_stop. NULL is fine. */
 void server_lanes_stop(struct server_lanes *lanes);
 
 /* Are there any? */

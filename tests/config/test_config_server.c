@@ -54,7 +54,7 @@ static void defaults_are_as_documented(void **state)
     assert_int_equal(server->limits.burst_packets, 1024);
     assert_int_equal(server->limits.stream_buffer_bytes, 16 << 20);
     assert_int_equal(server->limits.buffer_bytes, UINT64_C(2) << 30);
-    assert_int_equal(server->limits.lane_bytes, UINT64_C(256) << 20);
+    assert_int_equal(server->limits.lane_bytes, 0);
     assert_int_equal(server->limits.bytes_per_key, UINT64_C(1) << 40);
     assert_int_equal(server->timeouts.hello_ns, 5 * CORE_NS_PER_S);
     assert_int_equal(server->timeouts.frame_ns, 30 * CORE_NS_PER_S);
@@ -97,7 +97,7 @@ static const char everything[] =
     "         connections_per_peer: 2, connections_per_listener: 5,\n"
     "         handshakes: 3, tls_handshakes_per_s: 0,\n"
     "         packet_bytes: 1024, burst_packets: 4, stream_buffer_kib: 64,\n"
-    "         buffer_mib: 3, lane_mib: 0, bytes_per_key: 4096}\n"
+    "         buffer_mib: 3, lane_mib: 7, bytes_per_key: 4096}\n"
     "timeouts: {hello_ms: 1, frame_ms: 2, idle_ms: 3, stream_idle_ms: 7, "
     "stall_ms: 4, drain_ms: 5, move_ms: 0}\n"
     "overload: {tighten: false, quiet_ms: 6}\n"

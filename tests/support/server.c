@@ -70,6 +70,7 @@ void test_server_start(struct test_server *server, const char *yaml, const struc
                 "listeners:", "listeners: [{address: 'unix:socket'}, {address: 'tcp:127.0.0.1:0'}]\n");
     add_default(text, sizeof text, yaml, "threads:", /* the same on every machine */
                 "threads: {cores: 8, io: 1, workers: 1, realtime: off, pin: false}\n");
+    add_default(text, sizeof text, yaml, "limits:", "limits: {lane_mib: 64}\n");
     add_default(text, sizeof text, yaml, "engine:", "engine: ipsec-mb\n");
     add_default(text, sizeof text, yaml, "timeouts:", /* of minutes: no test waits for them */
                 "timeouts: {hello_ms: 240000, frame_ms: 240000, idle_ms: 480000, stall_ms: 240000, "

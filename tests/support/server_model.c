@@ -458,7 +458,7 @@ static void start_server(void)
                           "listeners: [{address: 'unix:socket'}]\n"
                           "client_iv: true\n"
                           "keyring: keyring\n"
-                          "limits: {packet_bytes: 4096, burst_packets: 16, streams: 64}\n",
+                          "limits: {packet_bytes: 4096, burst_packets: 16, streams: 64, lane_mib: 64}\n",
                           profile);
     config_profile_free(profile);
     core_log_configure(

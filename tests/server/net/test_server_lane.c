@@ -192,6 +192,30 @@ static void memory_is_given_back(void **state)
     }
 }
 
+/* The server does not read it, since its stream has sent far too much, and its results wake nobody. */
+static void who_is_dead_leaves(void **state)
+{
+    struct test_client client;
+    struct core_stream_spec slow = test_spec;
+    uint8_t frame[PROTOCOL_HEADER_BYTES + 16] = {0};
+    slow.interval_ns = 60 * CORE_NS_PER_S;
+    slow.latency_ns = 3000 * CORE_NS_PER_S;
+    slow.burst_packets = 1;
+    slow.packet_bytes = 16;
+    share(&client);
+    struct test_stream *stream = test_stream_open(&client, &slow, 7);
+    for (uint32_t packet = 0; packet < 1500; packet++) {
+        test_data_header(frame, stream->id, packet, 16);
+        (void)test_client_push(&client, frame, sizeof frame);
+        struct pollfd told = {.fd = client.descriptor, .events = POLLIN};
+        if (packet == 0) /* the first result has rung, and is never looked for */
+            assert_int_equal(poll(&told, 1, TEST_PATIENCE_MS), 1);
+    }
+    test_stream_free(stream);
+    test_client_close(&client);
+    memory_is_given_back(state);
+}
+
 static void lanes_out_of_turn_end_the_connection(void **state)
 {
     (void)state;
@@ -388,6 +412,7 @@ int main(void)
         cmocka_unit_test(who_reads_nothing_is_closed),
         cmocka_unit_test(refusals_leave_the_socket_as_it_is),
         cmocka_unit_test(memory_is_given_back),
+        cmocka_unit_test(who_is_dead_leaves),
         cmocka_unit_test(lanes_out_of_turn_end_the_connection),
         cmocka_unit_test(what_clients_send_is_closed_by_nobody_with_a_deadline),
         cmocka_unit_test(lies_about_counts_end_their_own_connection),
