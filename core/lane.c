@@ -163,7 +163,7 @@ static uint64_t load(const _Atomic uint64_t *count)
 }
 
 /* Says that the other side is to be waited for; its count must be looked at after that. */
-static void wait_for(_Atomic uint32_t *waits)
+static void arm(_Atomic uint32_t *waits)
 {
     atomic_store_explicit(waits, 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
@@ -208,7 +208,7 @@ core_status core_lane_read(struct core_lane *lane, uint8_t *buffer, size_t bytes
     if (there <= bytes) { /* all of it is taken: the next to come must be heard of */
         status = lane->ended ? CORE_NOT_FOUND : CORE_AGAIN;
         core_lane_hush(lane);
-        wait_for(&in->shared->reader_waits);
+        arm(&in->shared->reader_waits);
         there = load(&in->shared->written) - in->done;
     }
     if (there > lane->ring_bytes)
@@ -252,7 +252,7 @@ core_status core_lane_write(struct core_lane *lane, const struct iovec *vector, 
     for (int i = 0; i < count && status == CORE_OK; i++) {
         size_t left = vector[i].iov_len;
         if (left > room) {
-            wait_for(&out->shared->writer_waits);
+            arm(&out->shared->writer_waits);
             status = find_room(lane, out->done + *taken, &room);
         }
         const size_t piece = left < room ? left : room;

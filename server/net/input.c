@@ -44,7 +44,10 @@ static bool paused(const struct server_connection *connection)
            connection->control_bytes > CONTROL_QUEUE_BYTES_MAX;
 }
 
-/* A lane's socket is always watched, until it has ended; and it does not tell twice. */
+/* A lane's socket is always watched, until it has ended. While more is there than a read takes it goes on to be
+ * readable, since such a read leaves what has come on it (core_lane_read): a stream's packets never wait behind strangers
+ * for it. Where all was taken and more has come since, or nothing comes any more, it tells nothing. In either case
+ * the connection is looked at again in this turn, if there is time. */
 static void watch(struct server_connection *connection)
 {
     const struct server_lane *lane = connection->transport.lane;
