@@ -157,23 +157,28 @@ void core_lane_hush(struct core_lane *lane)
 
 /* ---- bytes ---- */
 
+/* Sequentially consistent, as all of the other three: of two sides of which one publishes a count and then asks whether
+ * it is waited for, and the other says that it waits and then looks at the count, one sees what the other wrote. */
 static uint64_t load(const _Atomic uint64_t *count)
 {
-    return atomic_load_explicit(count, memory_order_acquire);
+    return atomic_load_explicit(count, memory_order_seq_cst);
+}
+
+static void publish(_Atomic uint64_t *count, uint64_t value)
+{
+    atomic_store_explicit(count, value, memory_order_seq_cst);
 }
 
 /* Says that the other side is to be waited for; its count must be looked at after that. */
 static void arm(_Atomic uint32_t *waits)
 {
-    atomic_store_explicit(waits, 1, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst);
+    atomic_store_explicit(waits, 1, memory_order_seq_cst);
 }
 
 /* After the own count was published. False: nobody listens. */
 static bool wake(const struct core_lane *lane, _Atomic uint32_t *waits)
 {
-    atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(waits, memory_order_relaxed) == 0)
+    if (atomic_load_explicit(waits, memory_order_seq_cst) == 0)
         return true;
     atomic_store_explicit(waits, 0, memory_order_relaxed);
     const core_status status = ring_bell(lane);
@@ -229,7 +234,7 @@ void core_lane_release(struct core_lane *lane, size_t got, bool wipe)
         core_secret_wipe(in->bytes + at, got < first ? got : first);
         core_secret_wipe(in->bytes, got < first ? 0 : got - first);
     }
-    atomic_store_explicit(&in->shared->read, in->done, memory_order_release);
+    publish(&in->shared->read, in->done);
     if (!wake(lane, &in->shared->writer_waits))
         lane->ended = true;
 }
@@ -265,7 +270,7 @@ core_status core_lane_write(struct core_lane *lane, const struct iovec *vector, 
     if (*taken == 0)
         return status;
     out->done += *taken;
-    atomic_store_explicit(&out->shared->written, out->done, memory_order_release);
+    publish(&out->shared->written, out->done);
     return wake(lane, &out->shared->reader_waits) ? status : CORE_CLOSED;
 }
 
