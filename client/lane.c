@@ -16,7 +16,6 @@ static core_status lane_read(struct client_transport *transport, void *room, siz
         core_lane_release(&transport->lane, *got, false);
         return status;
     case CORE_NOT_FOUND:
-    case CORE_CLOSED:
         return CORE_CLOSED;
     case CORE_INVALID:
         return core_error_set(error, CORE_SYSTEM, "the server's counts of bytes in the lane can not be");

@@ -1,5 +1,5 @@
-/* What carries a connection's bytes: a plain socket, TLS 1.3 on one, or a lane, of which the socket only tells. Never blocks once connected, never
- * raises SIGPIPE. Not thread-safe; under the connection's lock. */
+/* What carries a connection's bytes: a plain socket, TLS 1.3 on one, or a lane, of which the socket only tells.
+ * Never blocks once connected, never raises SIGPIPE. Not thread-safe; under the connection's lock. */
 #ifndef MILLRACE_CLIENT_TRANSPORT_H
 #define MILLRACE_CLIENT_TRANSPORT_H
 

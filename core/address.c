@@ -315,7 +315,6 @@ static bool unix_bind(int descriptor, const struct endpoint *endpoint, const cha
     return true;
 }
 
-/* Binds and listens; after a failure no file of ours stays. */
 /* Who closes a descriptor that a client has sent may wait for as long as its sender likes: from Linux 6.16 on none
  * comes, to this socket or to those that it accepts, unless core_address_take_files says so. */
 #ifndef SO_PASSRIGHTS
@@ -334,6 +333,7 @@ void core_address_take_files(int descriptor)
     (void)setsockopt(descriptor, SOL_SOCKET, SO_PASSRIGHTS, &some, sizeof some);
 }
 
+/* Binds and listens; after a failure no file of ours stays. */
 static bool unix_listen(int descriptor, const struct endpoint *endpoint, const char *path, mode_t mode)
 {
     const bool abstract = path[0] == '@';

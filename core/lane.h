@@ -11,8 +11,8 @@
  * `written` and `read` count bytes since the beginning; a byte's place is its number modulo ring_bytes. The writer
  * writes bytes and then `written`, the reader reads them and then says `read`. Who finds a ring empty (full) and wants
  * to sleep sets reader_waits (writer_waits) and looks once more; who then changes it clears the word and sends the
- * byte. Both readers wait at the beginning. Nothing of the other side is trusted: own counts are kept outside, the other's must be possible, and what is
- * judged is judged in a copy.
+ * byte. Both readers wait at the beginning. Nothing of the other side is trusted: own counts are kept outside, the
+ * other's must be possible, and what is judged is judged in a copy.
  *
  * One thread at a time has a side. Nothing waits: neither for the other side nor for the socket. */
 #ifndef MILLRACE_CORE_LANE_H

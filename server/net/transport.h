@@ -1,5 +1,6 @@
-/* Bytes of one connection, plain, through TLS 1.3, or through a lane, of which the socket only tells. Non-blocking; its owner calls everything: the I/O
- * thread, before it, until a TLS handshake is done, a handshake thread.
+/* Bytes of one connection, plain, through TLS 1.3, or through a lane, of which the socket only tells.
+ * Non-blocking; its owner calls everything: the I/O thread, before it, until a TLS handshake is done, a handshake
+ * thread.
  *
  * One read takes one TLS record, whether there is data in it or not, so that no peer can keep a thread inside
  * a read. Messages without data (key updates) may be SERVER_TLS_MESSAGES, and one more for every
