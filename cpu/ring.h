@@ -66,19 +66,16 @@ static inline uint32_t ring_take(struct ring *ring, struct cpu_packet **packets,
     return count;
 }
 
-/* Consumer: is there nothing to take? */
-static inline bool ring_empty(struct ring *ring)
+/* Any thread: was there nothing to take? */
+static inline bool ring_empty(const struct ring *ring)
 {
-    ring->tail_seen = atomic_load(&ring->tail);
-    return ring->tail_seen == atomic_load_explicit(&ring->head, memory_order_relaxed); /* its own index */
+    return atomic_load(&ring->tail) == atomic_load(&ring->head);
 }
 
-/* Producer: is there no room? */
-static inline bool ring_full(struct ring *ring)
+/* Any thread: was there no room? */
+static inline bool ring_full(const struct ring *ring)
 {
-    ring->head_seen = atomic_load(&ring->head);
-    uint32_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed); /* its own index */
-    return tail - ring->head_seen == ring->capacity;
+    return atomic_load(&ring->tail) - atomic_load(&ring->head) == ring->capacity;
 }
 
 #endif

@@ -22,8 +22,13 @@ struct lane {
     uint32_t ready_count;
 };
 
+/* Whose the worker is: of the thread that does its work. */
+enum { AWAKE, /* its own thread's */
+       ASLEEP, /* nobody's: who finds it so may take it */
+       SERVED /* a producer's, that does its work: its own thread waits */ };
+
 struct cpu_worker {
-    struct cpu_scheduler *scheduler;                   /* owned by the worker's thread */
+    struct cpu_scheduler *scheduler;                   /* owned by whose the worker is */
     struct core_stalls stalls;                         /* added to by the worker, read by any */
     core_ns wanted_ns;                                 /* the worker's: since when it could have worked */
     void (*notify)(void *argument, uint32_t producer); /* set before start */
@@ -33,7 +38,7 @@ struct cpu_worker {
     pthread_t thread;                                  /* set by start */
     clockid_t cpu_clock;                               /* set by start */
     bool joined;                                       /* owned by the thread that finishes and stops */
-    alignas(64) _Atomic bool asleep;                   /* written by the worker and whoever wakes it */
+    alignas(64) _Atomic int state;                     /* written by whose it is, and whoever takes it */
     _Atomic core_ns woken_ns;                          /* written by whoever wakes it, just before */
     _Atomic bool stopping;                             /* written by finish, read by the worker */
     _Atomic bool ended;           /* written by the worker as its last act, read by the producers */
@@ -59,10 +64,17 @@ static void worker_wake(struct cpu_worker *worker)
     } while (written < 0 && errno == EINTR); /* nothing else can fail: the counter never fills */
 }
 
+static bool worker_take(struct cpu_worker *worker, int state)
+{
+    int asleep = ASLEEP;
+    return atomic_load(&worker->state) == ASLEEP &&
+           atomic_compare_exchange_strong(&worker->state, &asleep, state);
+}
+
 /* Whoever finds the worker asleep wakes it, once. */
 static void worker_wake_if_asleep(struct cpu_worker *worker)
 {
-    if (atomic_load(&worker->asleep) && atomic_exchange(&worker->asleep, false))
+    if (worker_take(worker, AWAKE))
         worker_wake(worker);
 }
 
@@ -71,7 +83,7 @@ void cpu_worker_nudge(struct cpu_worker *worker)
     worker_wake_if_asleep(worker);
 }
 
-/* The worker's thread. */
+/* The worker's work: on its own thread, or on one that has found it asleep. */
 
 static void lane_notify(struct cpu_worker *worker, struct lane *lane)
 {
@@ -157,63 +169,73 @@ static uint32_t worker_drain(struct cpu_worker *worker)
     return drained;
 }
 
-static bool worker_has_work(struct cpu_worker *worker)
+/* It may be another's already: nothing but atomics are read. */
+static bool worker_has_work(const struct cpu_worker *worker)
 {
     for (uint32_t producer = 0; producer < worker->producers; producer++) {
-        struct lane *lane = &worker->lanes[producer];
-        if (!ring_empty(&lane->in) || (lane->held != NULL && !ring_full(&lane->out)))
+        const struct lane *lane = &worker->lanes[producer];
+        if (!ring_empty(&lane->in) || (atomic_load(&lane->holding) && !ring_full(&lane->out)))
             return true;
     }
     return atomic_load(&worker->stopping);
 }
 
+/* Its own thread: is the worker its own again? */
+static bool worker_is_own(struct cpu_worker *worker)
+{
+    return worker_take(worker, AWAKE) || atomic_load(&worker->state) == AWAKE;
+}
+
 /* Says that it sleeps, then looks once more: whoever changed something before that look is seen, whoever does
- * so later sees the flag. It is wanted from when it is woken; what came before that look, which it may have
+ * so later sees the state. It is wanted from when it is woken; what came before that look, which it may have
  * been late for, from the look before. */
 static void worker_sleep(struct cpu_worker *worker)
 {
-    atomic_store(&worker->asleep, true);
-    if (!worker_has_work(worker)) {
-        uint64_t wakes;
-        ssize_t got = read(worker->wake_descriptor, &wakes, sizeof wakes); /* a signal: it looks again */
-        core_ns woken_ns =
-            got > 0 ? atomic_load_explicit(&worker->woken_ns, memory_order_relaxed) : core_time_now_ns();
-        if (woken_ns > worker->wanted_ns) /* else it was one from before that look */
-            worker->wanted_ns = woken_ns;
-    }
-    atomic_store(&worker->asleep, false);
+    uint64_t wakes;
+    ssize_t got;
+
+    atomic_store(&worker->state, ASLEEP);
+    if (worker_has_work(worker) && worker_is_own(worker))
+        return;
+    do /* a signal: it looks again */
+        got = read(worker->wake_descriptor, &wakes, sizeof wakes);
+    while (!worker_is_own(worker));
+    core_ns woken_ns =
+        got > 0 ? atomic_load_explicit(&worker->woken_ns, memory_order_relaxed) : core_time_now_ns();
+    if (woken_ns > worker->wanted_ns) /* else it was one from before that look */
+        worker->wanted_ns = woken_ns;
 }
 
-/* One burst, and the account of it. Returns how many packets it finished. */
-static uint32_t worker_burst(struct cpu_worker *worker, struct cpu_packet **finished, uint32_t *pieces)
+/* One burst, and the account of it; what it finished goes back. Returns its pieces. */
+static uint32_t worker_burst(struct cpu_worker *worker)
 {
+    struct cpu_packet *finished[CPU_BURST_MAX];
     const _Atomic uint64_t *exceeded = &cpu_worker_counters(worker)->exceeded;
     uint64_t before = atomic_load_explicit(exceeded, memory_order_relaxed); /* its own */
     core_ns wanted_ns = worker->wanted_ns;
+    uint32_t pieces;
 
     cpu_scheduler_want(worker->scheduler, wanted_ns);
-    uint32_t count = cpu_scheduler_burst(worker->scheduler, finished, pieces, clock_now, NULL);
+    uint32_t count = cpu_scheduler_burst(worker->scheduler, finished, &pieces, clock_now, NULL);
     worker->wanted_ns = cpu_scheduler_now_ns(worker->scheduler);
-    if (*pieces == 0)
+    if (pieces == 0)
         core_stalls_settle(&worker->stalls, worker->wanted_ns);
     else if (atomic_load_explicit(exceeded, memory_order_relaxed) != before)
         core_stalls_add(&worker->stalls, wanted_ns, worker->wanted_ns);
-    return count;
+    worker_deliver(worker, finished, count);
+    core_stalls_mark(&worker->stalls, worker->wanted_ns);
+    return pieces;
 }
 
 static void *worker_run(void *argument)
 {
     struct cpu_worker *worker = argument;
-    struct cpu_packet *finished[CPU_BURST_MAX];
     atomic_store(&worker->thread_id, (int32_t)gettid());
     worker->wanted_ns = core_time_now_ns();
     for (;;) {
         bool stopping = atomic_load(&worker->stopping); /* before the last look at the rings */
-        uint32_t pieces;
         uint32_t drained = worker_drain(worker);
-        uint32_t count = worker_burst(worker, finished, &pieces);
-        worker_deliver(worker, finished, count);
-        core_stalls_mark(&worker->stalls, worker->wanted_ns);
+        uint32_t pieces = worker_burst(worker);
         if (drained == 0 && pieces == 0) {
             if (stopping)
                 break;
@@ -230,12 +252,43 @@ static void *worker_run(void *argument)
 
 /* The producers' side. */
 
-uint32_t cpu_worker_submit(struct cpu_worker *worker, uint32_t producer, struct cpu_packet *const *packets,
-                           uint32_t count)
+uint32_t cpu_worker_put(struct cpu_worker *worker, uint32_t producer, struct cpu_packet *const *packets,
+                        uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
         packets[i]->producer = (uint16_t)producer;
-    uint32_t taken = ring_put(&worker->lanes[producer].in, packets, count);
+    return ring_put(&worker->lanes[producer].in, packets, count);
+}
+
+/* After this the worker sleeps: what came meanwhile is seen here, and what comes later by who brings it, as in
+ * worker_sleep. */
+static void worker_give_back(struct cpu_worker *worker)
+{
+    atomic_store(&worker->state, ASLEEP);
+    if (worker_has_work(worker))
+        worker_wake_if_asleep(worker);
+}
+
+bool cpu_worker_serve(struct cpu_worker *worker, uint32_t producer)
+{
+    struct lane *lane = &worker->lanes[producer];
+
+    if (!worker_take(worker, SERVED))
+        return false;
+    const bool notified = atomic_exchange(&lane->notified, true); /* its producer is here */
+    worker->wanted_ns = core_time_now_ns();
+    (void)lane_drain(worker, lane, worker->wanted_ns);
+    while (worker_burst(worker) > 0)
+        ;
+    atomic_store(&lane->notified, notified);
+    worker_give_back(worker);
+    return true;
+}
+
+uint32_t cpu_worker_submit(struct cpu_worker *worker, uint32_t producer, struct cpu_packet *const *packets,
+                           uint32_t count)
+{
+    uint32_t taken = cpu_worker_put(worker, producer, packets, count);
     if (taken > 0)
         worker_wake_if_asleep(worker);
     return taken;

@@ -6,6 +6,10 @@
  * it sleeps. A worker never waits for a producer to collect: finished packets that find no room in a ring are
  * kept, in order, while it continues.
  *
+ * To wake a thread, on another core that may have to leave its own sleep first, costs more than to encrypt a few
+ * packets: a producer that has time for it may do the work of a worker that sleeps (cpu_worker_serve). The worker has
+ * one owner at each time, its thread or that producer; what is queued, cut and accounted is the same.
+ *
  * Lost time: a worker is *wanted* from the end of a burst, or from a producer's wake-up, until it has polled
  * its rings and found nothing. The time of a burst counts from then on, so that the delay of a worker that
  * woke late, or lost its core between two bursts, is lost time (cpu_scheduler_want); each such delay is a
@@ -40,6 +44,15 @@ CORE_CHECKED core_status cpu_worker_start(struct cpu_worker **worker,
  * caller, who tries again after the next completion. Wakes the worker if it sleeps. */
 uint32_t cpu_worker_submit(struct cpu_worker *worker, uint32_t producer, struct cpu_packet *const *packets,
                            uint32_t count);
+
+/* Producer p: as cpu_worker_submit, but a sleeping worker sleeps on. cpu_worker_serve or _nudge must follow. */
+uint32_t cpu_worker_put(struct cpu_worker *worker, uint32_t producer, struct cpu_packet *const *packets,
+                        uint32_t count);
+
+/* Producer p: does the work of a worker that sleeps, until all that this producer has put is encrypted. Other
+ * producers wait for it as for a burst: it should have no more pieces than one. False: the worker does not sleep, and
+ * will find it. True: this producer is not notified of what is finished now; it must call cpu_worker_poll or _collect. */
+bool cpu_worker_serve(struct cpu_worker *worker, uint32_t producer);
 
 /* Producer p: takes up to `count` finished packets; packets of one stream come in order. When fewer than
  * `count` come, the next completion notifies again. */

@@ -167,6 +167,13 @@ CORE_CHECKED core_status server_connection_add_stream(struct server_connection *
                                                       struct server_stream *stream);
 struct server_stream *server_connection_find_stream(const struct server_connection *connection, uint32_t id);
 
+/* Asks memory for the place of a stream, which is to be looked up soon. Any id. */
+static inline void server_connection_prefetch_place(const struct server_connection *connection, uint32_t id)
+{
+    if (id - 1 < connection->stream_capacity)
+        __builtin_prefetch(&connection->streams[id - 1]);
+}
+
 /* The stream at this place of `streams`; NULL: there is none. The id of a stream that was closed as idle is
  * not given to another one on its connection: its client, who learns of it later, may still send packets to
  * it. */

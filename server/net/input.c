@@ -12,6 +12,9 @@
 #include <string.h>
 
 #define CONTROL_QUEUE_BYTES_MAX 65536 /* answers that may wait before we stop reading more questions */
+#define LOOKAHEAD_FRAMES        16u   /* a power of two */
+#define STREAMS_AHEAD           10u
+#define PACKETS_AHEAD           5u
 
 void server_input_init(struct server_input *input)
 {
@@ -306,12 +309,66 @@ static size_t step(struct server_connection *connection, uint8_t *bytes, size_t 
     return taken;
 }
 
+/* The frames that follow in a buffer. What handling one of them will touch is asked of memory in three steps, each of
+ * which needs what the one before has brought: so the misses of many streams overlap, where each packet would wait for
+ * its own. */
+struct lookahead {
+    size_t at;                      /* the first frame that was not looked at yet */
+    uint32_t ids[LOOKAHEAD_FRAMES]; /* of those that were; 0: no DATA */
+    uint32_t named, found, asked;   /* frames whose place in the table, whose stream, whose packet was asked for */
+    uint32_t begun;
+};
+
+static void look_at_next(const struct server_connection *connection, struct lookahead *ahead,
+                         const uint8_t *bytes)
+{
+    struct protocol_header header;
+    const bool sound = protocol_header_read(connection->version, bytes + ahead->at, &header) == CORE_OK;
+    const bool is_data = sound && header.type == PROTOCOL_DATA;
+    ahead->ids[ahead->named++ % LOOKAHEAD_FRAMES] = is_data ? header.id : 0;
+    ahead->at += PROTOCOL_HEADER_BYTES + (size_t)header.body_bytes;
+    if (is_data)
+        server_connection_prefetch_place(connection, header.id);
+}
+
+static bool is_due(const struct lookahead *ahead, uint32_t step, uint32_t before, uint32_t lead)
+{
+    return step != before && step - ahead->begun < lead;
+}
+
+/* A frame begins at `done`. Streams may end between the steps: they are looked up anew. */
+static void look_ahead(const struct server_connection *connection, struct lookahead *ahead,
+                       const uint8_t *bytes, size_t done, size_t count)
+{
+    const struct server_stream *stream;
+
+    if (ahead->at < done)
+        ahead->at = done;
+    while (ahead->named - ahead->begun < LOOKAHEAD_FRAMES && ahead->at + PROTOCOL_HEADER_BYTES <= count)
+        look_at_next(connection, ahead, bytes);
+    for (; is_due(ahead, ahead->found, ahead->named, STREAMS_AHEAD); ahead->found++) {
+        stream = server_connection_find_stream(connection, ahead->ids[ahead->found % LOOKAHEAD_FRAMES]);
+        if (stream != NULL)
+            server_stream_prefetch(stream);
+    }
+    for (; is_due(ahead, ahead->asked, ahead->found, PACKETS_AHEAD); ahead->asked++) {
+        stream = server_connection_find_stream(connection, ahead->ids[ahead->asked % LOOKAHEAD_FRAMES]);
+        if (stream != NULL)
+            server_stream_prefetch_packet(stream);
+    }
+    ahead->begun++;
+}
+
 /* Consumes what it may; returns how many bytes. */
 static size_t consume(struct server_connection *connection, uint8_t *bytes, size_t count, core_ns now_ns)
 {
+    struct lookahead ahead = {0};
     size_t done = 0;
-    while (done < count && accepts_input(connection) && !paused(connection))
+    while (done < count && accepts_input(connection) && !paused(connection)) {
+        if (connection->input.phase == SERVER_INPUT_HEADER && connection->input.done == 0)
+            look_ahead(connection, &ahead, bytes, done, count);
         done += step(connection, bytes + done, count - done, now_ns);
+    }
     return done;
 }
 

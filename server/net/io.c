@@ -3,6 +3,7 @@
 
 #include "core/log.h"
 #include "core/secret.h"
+#include "core/transport_stream.h"
 #include "server/stream/advance.h"
 #include "server/stream/backup.h"
 
@@ -52,6 +53,22 @@ void server_io_look_again(struct server_connection *connection)
     server_io_notify(connection->io); /* the next turn begins at once */
 }
 
+/* A burst has one piece of each stream. */
+static void add_cost(struct server_submission *submission, const struct server_packet *packet,
+                     const struct config_profile *profile)
+{
+    const struct core_stream_spec *spec = &packet->stream->spec;
+    const uint32_t piece_bytes =
+        spec->records != CORE_RECORDS_NONE ? CORE_TS_BYTES : profile->cpu.piece_bytes;
+    const uint32_t bytes = packet->cpu.bytes, pieces = (bytes + piece_bytes - 1) / piece_bytes;
+    const uint32_t bursts = pieces * packet->stream->units.at_worker;
+
+    submission->pieces_ns += pieces * perfmodel_cpu_piece_cost_ns(profile, spec->cipher, spec->direction,
+                                                                  bytes < piece_bytes ? bytes : piece_bytes);
+    submission->bursts = bursts > submission->bursts ? bursts : submission->bursts;
+    submission->ciphers |= 1u << (spec->cipher - 1);
+}
+
 static void queue(struct server_stream_io *io, struct server_packet *packet)
 {
     struct server_submission *submission =
@@ -64,6 +81,7 @@ static void queue(struct server_stream_io *io, struct server_packet *packet)
     else
         submission->tail->next = &packet->cpu;
     submission->tail = &packet->cpu;
+    add_cost(submission, packet, io->server->profile);
 }
 
 /* Nothing of it is encrypted: it is done as soon as a unit would have got it. */
@@ -204,40 +222,6 @@ static void set_timer(struct server_io *io, core_ns now_ns)
         io->timer_ns = wake_ns;
 }
 
-static void flush_submission(struct server_io *io, uint32_t worker, core_ns now_ns)
-{
-    struct server_submission *submission = &io->submissions[worker];
-    struct cpu_packet *batch[SUBMIT_PACKETS];
-
-    while (submission->head != NULL) {
-        uint32_t count = 0, taken;
-        for (struct cpu_packet *packet = submission->head; packet != NULL && count < SUBMIT_PACKETS;
-             packet = packet->next) {
-            server_packet_hand((struct server_packet *)packet, server_unit_of_worker(io->server, worker),
-                               now_ns); /* before it is the worker's */
-            batch[count++] = packet;
-        }
-        struct cpu_packet *rest = batch[count - 1]->next; /* the worker may reuse `next` from here on */
-        taken = cpu_worker_submit(io->server->workers[worker], io->index, batch, count);
-        submission->head = taken == count ? rest : batch[taken];
-        if (submission->head == NULL)
-            submission->tail = NULL;
-        if (taken < count)
-            return; /* ring full: again when results come back */
-    }
-}
-
-static void flush_submissions(struct server_io *io)
-{
-    core_ns now_ns = 0; /* the clock is read if there is anything to submit */
-    for (uint32_t worker = 0; worker < io->server->all_workers; worker++) {
-        if (io->submissions[worker].head == NULL)
-            continue;
-        now_ns = now_ns == 0 ? core_time_now_ns() : now_ns;
-        flush_submission(io, worker, now_ns);
-    }
-}
-
 /* The engine could not encrypt: the chain is broken, so nothing after this packet is of use. */
 static void fail_stream(struct server_stream *stream, struct server_packet *packet)
 {
@@ -254,13 +238,15 @@ static void fail_stream(struct server_stream *stream, struct server_packet *pack
 typedef uint32_t collect_fn(struct cpu_worker *worker, uint32_t producer, struct cpu_packet **packets,
                             uint32_t count);
 
-static void collect_from(struct server_io *io, uint32_t worker, collect_fn *take)
+/* Returns how many packets came back. */
+static uint32_t collect_from(struct server_io *io, uint32_t worker, collect_fn *take)
 {
     struct cpu_packet *batch[COLLECT_PACKETS];
-    uint32_t count;
+    uint32_t count, all = 0;
 
     do {
         count = take(io->server->workers[worker], io->index, batch, COLLECT_PACKETS);
+        all += count;
         for (uint32_t i = 0; i < count; i++) {
             struct server_packet *packet = (struct server_packet *)batch[i];
             struct server_stream *stream = packet->stream;
@@ -277,12 +263,61 @@ static void collect_from(struct server_io *io, uint32_t worker, collect_fn *take
             server_connection_settle_stream(stream);
         }
     } while (count == COLLECT_PACKETS);
+    return all;
+}
+
+static void flush_submission(struct server_io *io, uint32_t worker, core_ns now_ns)
+{
+    struct server_submission *submission = &io->submissions[worker];
+    struct cpu_packet *batch[SUBMIT_PACKETS];
+
+    while (submission->head != NULL) {
+        uint32_t count = 0, taken;
+        for (struct cpu_packet *packet = submission->head; packet != NULL && count < SUBMIT_PACKETS;
+             packet = packet->next) {
+            server_packet_hand((struct server_packet *)packet, server_unit_of_worker(io->server, worker),
+                               now_ns); /* before it is the worker's */
+            batch[count++] = packet;
+        }
+        struct cpu_packet *rest = batch[count - 1]->next; /* the worker may reuse `next` from here on */
+        taken = cpu_worker_put(io->server->workers[worker], io->index, batch, count);
+        submission->head = taken == count ? rest : batch[taken];
+        if (taken < count)
+            return; /* ring full: again when results come back */
+    }
+    *submission = (struct server_submission){0};
+}
+
+/* Is there time to encrypt them on this thread? */
+static bool has_time(const struct server_io *io, const struct server_submission *submission, core_ns now_ns)
+{
+    const core_ns took_ns = now_ns - server_polls_from_ns(&io->turns);
+    const core_ns cost_ns =
+        submission->pieces_ns + submission->bursts * io->worker.lanes_ns[submission->ciphers];
+    return cost_ns <= io->worker.burst_ns && took_ns + cost_ns <= io->server->profile->margins.in_ns;
+}
+
+/* serves: what a worker has finished on this thread is collected. */
+static void flush_submissions(struct server_io *io, bool serves)
+{
+    for (uint32_t at = 0; at < io->server->all_workers; at++) {
+        struct cpu_worker *worker = io->server->workers[at];
+        if (io->submissions[at].head == NULL)
+            continue;
+        const core_ns now_ns = core_time_now_ns();
+        const bool here = serves && has_time(io, &io->submissions[at], now_ns);
+        flush_submission(io, at, now_ns);
+        if (here && cpu_worker_serve(worker, io->index))
+            server_stats_add(&io->stats.served, collect_from(io, at, cpu_worker_poll));
+        else
+            cpu_worker_nudge(worker);
+    }
 }
 
 static void collect(struct server_io *io, collect_fn *take)
 {
     for (uint32_t worker = 0; worker < io->server->all_workers; worker++)
-        collect_from(io, worker, take);
+        (void)collect_from(io, worker, take);
     io->behind = server_gpu_collect(&io->streams);
     if (io->behind)
         server_io_notify(io); /* the rest in the next turn, which begins at once */
@@ -310,10 +345,10 @@ static void end_turn(struct server_io *io)
     collect(io, cpu_worker_poll); /* what came back while we were reading */
     now_ns = core_time_now_ns();
     release_waiting(io, now_ns, now_ns + PERFMODEL_CPU_EARLY_NS);
-    flush_submissions(io);
+    flush_submissions(io, true);
     finish_dirty(io);
     server_gpu_let_go(&io->streams);
-    flush_submissions(io); /* what resumed input brought */
+    flush_submissions(io, false); /* what resumed input brought */
     now_ns = core_time_now_ns();
     set_timer(io, now_ns);
     if (io->stream_ended)
@@ -671,6 +706,7 @@ core_status server_io_create(struct server_io **io, struct server *server, uint3
     server_polls_init(&fresh->turns, core_time_now_ns());
     fresh->allowed_ns = allowed_ns(fresh);
     fresh->beat_ns = server_polls_beat_ns(CORE_LATENCY_NS_MAX);
+    fresh->worker = perfmodel_cpu_worker_of(server->profile);
     fresh->mailbox.descriptor = -1;
     init_watches(fresh);
     fresh->read_buffer = malloc(SERVER_READ_BYTES);

@@ -9,7 +9,12 @@
  * has read input, and lets input and results gather: one wake-up and one system call then serve many packets.
  * A rest is at most half of perfmodel_io_rest_ns of the shortest latency bound among the thread's streams: a
  * packet may meet one before it is read and one before its result is written, and admission has taken both
- * off every deadline. A packet that comes alone never waits for it. */
+ * off every deadline. A packet that comes alone never waits for it.
+ *
+ * Workers that sleep. What a turn has gathered for one is encrypted on this thread at once (cpu_worker_serve), if
+ * it is no more than a burst, and the turn, with it, no longer than promises reckon with (in_ns). So a lightly loaded
+ * server wakes no worker, and results leave with the turn that has read their packets; under load turns are longer, and
+ * workers have cores of their own. */
 #ifndef MILLRACE_SERVER_NET_IO_H
 #define MILLRACE_SERVER_NET_IO_H
 
@@ -25,6 +30,9 @@
 /* Packets for one worker, gathered during a turn and, when its ring is full, until it has room. */
 struct server_submission {
     struct cpu_packet *head, *tail;
+    core_ns pieces_ns; /* what their pieces cost, */
+    uint32_t bursts;   /* in so many bursts at the most, */
+    uint32_t ciphers;  /* of which each has these ciphers, as a set */
 };
 
 /* One I/O thread: its events, its lists of what is to be done before the turn ends, and its measurements.
@@ -40,6 +48,7 @@ struct server_io {
     struct server_polls turns;            /* for the earliest time at which input of a turn can have come */
     core_ns beat_ns;                      /* the longest sleep while streams are open */
     core_ns allowed_ns;             /* a turn that has taken longer is late: in_ns and the rest before it */
+    struct perfmodel_cpu_worker worker; /* what bursts of each worker may cost */
     size_t turn_bytes;              /* read since the last end of a turn */
     uint64_t packets;               /* received whole, ever */
     uint64_t rate_packets;          /* as of rate_ns */

@@ -251,6 +251,23 @@ struct server_packet *server_stream_take(struct server_stream *stream, uint32_t 
 /* Gives it back after delivery or loss. */
 void server_stream_give(struct server_stream *stream, struct server_packet *packet);
 
+/* Ask memory for what a packet of the stream will touch, and then, when the stream has come, for the packet. */
+static inline void server_stream_prefetch(const struct server_stream *stream)
+{
+    for (size_t at = 0; at < offsetof(struct server_stream, notice); at += 64)
+        __builtin_prefetch((const char *)stream + at, 1);
+}
+static inline void server_packet_prefetch(const struct server_packet *packet)
+{
+    for (size_t at = 0; at < sizeof *packet; at += 64)
+        __builtin_prefetch((const char *)packet + at, 1);
+}
+static inline void server_stream_prefetch_packet(const struct server_stream *stream)
+{
+    if (stream->memory.free != NULL)
+        server_packet_prefetch(stream->memory.free);
+}
+
 /* Notes that the packet goes to this unit now. */
 static inline void server_packet_hand(struct server_packet *packet, uint32_t unit, core_ns now_ns)
 {

@@ -9,6 +9,7 @@
 #include <openssl/evp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -27,6 +28,7 @@ struct producer {
     uint32_t number;
     int descriptor; /* eventfd: the worker's notification */
     uint32_t packets, collect_at_once;
+    uint32_t serves; /* two times in three it does the work of a worker that sleeps: 1, or not: 0 */
     struct cpu_stream *streams[STREAMS];
     struct cpu_packet *packet;
     uint8_t *data;
@@ -167,20 +169,47 @@ static void producer_note(struct producer *producer, struct cpu_packet *const *p
     producer->collected += count;
 }
 
+static void producer_collect(struct producer *producer,
+                             uint32_t (*take)(struct cpu_worker *, uint32_t, struct cpu_packet **, uint32_t))
+{
+    struct cpu_packet *batch[16];
+    uint32_t got;
+    do {
+        got = take(producer->worker, producer->number, batch, producer->collect_at_once);
+        producer_note(producer, batch, got);
+    } while (got == producer->collect_at_once);
+}
+
+/* Hands over the next few packets; returns how many the ring has taken. *served: what it had taken is done. */
+static uint32_t producer_submit(struct producer *producer, uint32_t submitted, uint32_t count, bool *served)
+{
+    struct cpu_packet *batch[16];
+    for (uint32_t at = 0; at < count; at++)
+        batch[at] = &producer->packet[submitted + at];
+    *served = false;
+    if (producer->serves == 0)
+        return cpu_worker_submit(producer->worker, producer->number, batch, count);
+    uint32_t taken = cpu_worker_put(producer->worker, producer->number, batch, count);
+    *served = submitted % 3 != 0 && cpu_worker_serve(producer->worker, producer->number);
+    if (*served)
+        producer_collect(producer, cpu_worker_poll);
+    else
+        cpu_worker_nudge(producer->worker);
+    return taken;
+}
+
 /* What an I/O thread does: submits what the ring takes, sleeps until notified, collects. A missing
  * notification shows as a time-out. */
 static void *producer_run(void *argument)
 {
     struct producer *producer = argument;
-    struct cpu_packet *batch[16];
     uint32_t submitted = 0;
     while (producer->collected < producer->packets && producer->errors == 0) {
-        uint32_t count = 0;
-        for (; count < 16 && submitted + count < producer->packets; count++)
-            batch[count] = &producer->packet[submitted + count];
-        uint32_t taken = cpu_worker_submit(producer->worker, producer->number, batch, count);
+        uint32_t left = producer->packets - submitted, count = left < 16 ? left : 16;
+        bool served;
+        uint32_t taken = producer_submit(producer, submitted, count, &served);
         submitted += taken;
-        if (taken == count && submitted < producer->packets)
+        if (served || (taken == count && submitted < producer->packets))
             continue;
         struct pollfd poll_descriptor = {.fd = producer->descriptor, .events = POLLIN};
         if (poll(&poll_descriptor, 1, 60000) != 1) {
@@ -189,23 +218,20 @@ static void *producer_run(void *argument)
         }
         uint64_t notifications;
         (void)!read(producer->descriptor, &notifications, sizeof notifications);
-        uint32_t got;
-        do {
-            got = cpu_worker_collect(producer->worker, producer->number, batch, producer->collect_at_once);
-            producer_note(producer, batch, got);
-        } while (got == producer->collect_at_once);
+        producer_collect(producer, cpu_worker_collect);
     }
     return NULL;
 }
 
 static void run_producers(const struct cpu_engine_ops *ops, uint32_t ring_packets, uint32_t packets,
-                          uint32_t collect_at_once)
+                          uint32_t collect_at_once, uint32_t serve)
 {
     struct cpu_worker *worker = worker_start(ops, ring_packets);
     static struct producer producers[PRODUCERS];
     pthread_t threads[PRODUCERS];
     for (uint32_t i = 0; i < PRODUCERS; i++) {
         producer_open(&producers[i], worker, i, ops, packets, collect_at_once);
+        producers[i].serves = i < serve;
         assert_int_equal(pthread_create(&threads[i], NULL, producer_run, &producers[i]), 0);
     }
     for (uint32_t i = 0; i < PRODUCERS; i++) {
@@ -227,8 +253,18 @@ static void run_producers(const struct cpu_engine_ops *ops, uint32_t ring_packet
 static void test_many_producers(void **state)
 {
     (void)state;
-    run_producers(&cpu_engine_ipsec_mb, 1024, 4000, 16);
-    run_producers(&cpu_engine_openssl, 1024, 4000, 16);
+    run_producers(&cpu_engine_ipsec_mb, 1024, 4000, 16, 0);
+    run_producers(&cpu_engine_openssl, 1024, 4000, 16, 0);
+}
+
+/* One producer, two, or all do the worker's work themselves when they find it asleep. */
+static void test_producers_that_serve(void **state)
+{
+    (void)state;
+    for (uint32_t serve = 1; serve <= PRODUCERS; serve++) {
+        run_producers(&cpu_engine_ipsec_mb, 1024, 4000, 16, serve);
+        run_producers(&cpu_engine_openssl, 2, 1500, 1, serve);
+    }
 }
 
 /* Rings of two packets: everything is always full, and collecting one at a time makes the worker hold
@@ -236,7 +272,7 @@ static void test_many_producers(void **state)
 static void test_full_rings(void **state)
 {
     (void)state;
-    run_producers(&cpu_engine_ipsec_mb, 2, 1500, 1);
+    run_producers(&cpu_engine_ipsec_mb, 2, 1500, 1, 0);
 }
 
 /* A producer that never collects harms no other: the worker keeps its packets and goes on, sleeps, and ends.
@@ -394,6 +430,109 @@ static void test_sleep_is_not_lost(void **state)
     producer_close(&producer, ops);
 }
 
+static void serve_when_asleep(struct cpu_worker *worker, uint32_t producer)
+{
+    while (!cpu_worker_serve(worker, producer))
+        usleep(100);
+}
+
+/* What a producer serves is there when the call returns, and nobody was notified; what comes after that is
+ * notified as ever. */
+static void test_served_at_once(void **state)
+{
+    (void)state;
+    const struct cpu_engine_ops *ops = &cpu_engine_openssl;
+    struct cpu_worker *worker = worker_start(ops, 8);
+    static struct producer producer;
+    struct cpu_packet *packets[3], *got;
+    struct pollfd descriptor = {.fd = descriptors[0], .events = POLLIN};
+    producer_open(&producer, worker, 0, ops, 3, 1);
+    for (uint32_t i = 0; i < 3; i++)
+        packets[i] = &producer.packet[i];
+    serve_when_asleep(worker, 0); /* there is nothing: it only sleeps from here on */
+
+    assert_int_equal(cpu_worker_put(worker, 0, packets, 2), 2);
+    usleep(20000);
+    assert_int_equal(atomic_load(&cpu_worker_counters(worker)->packets), 0); /* it sleeps on */
+    assert_true(cpu_worker_serve(worker, 0));
+    assert_int_equal(packets[0]->done_bytes, PACKET_BYTES);
+    assert_int_equal(packets[1]->done_bytes, PACKET_BYTES);
+    assert_int_equal(poll(&descriptor, 1, 0), 0);
+    producer_collect(&producer, cpu_worker_poll);
+    assert_int_equal(producer.collected, 2);
+
+    assert_int_equal(cpu_worker_submit(worker, 0, &packets[2], 1), 1);
+    assert_int_equal(poll(&descriptor, 1, 60000), 1);
+    assert_int_equal(cpu_worker_collect(worker, 0, &got, 1), 1);
+    assert_ptr_equal(got, packets[2]);
+    worker_stop(worker);
+    producer_close(&producer, ops);
+}
+
+static void ignore(int signal)
+{
+    (void)signal;
+}
+
+static struct {
+    struct cpu_worker *worker;
+    struct producer *late;
+    pthread_t server;
+    bool put;
+} meanwhile;
+
+static core_status encrypt_meanwhile(struct cpu_engine *engine, enum core_cipher cipher,
+                                     struct cpu_piece *pieces, uint32_t count)
+{
+    struct cpu_packet *packet = meanwhile.late->packet;
+    if (pthread_equal(pthread_self(), meanwhile.server) && !meanwhile.put) {
+        meanwhile.put = true;
+        assert_int_equal(cpu_worker_put(meanwhile.worker, meanwhile.late->number, &packet, 1), 1);
+        assert_false(cpu_worker_serve(meanwhile.worker, meanwhile.late->number));
+        cpu_worker_nudge(meanwhile.worker);
+        assert_int_equal(tgkill(getpid(), cpu_worker_thread_id(meanwhile.worker), SIGUSR1), 0);
+        usleep(20000);
+        assert_int_equal(packet->done_bytes, 0); /* nobody else does the worker's work */
+    }
+    return cpu_engine_openssl.encrypt(engine, cipher, pieces, count);
+}
+
+/* While one producer serves a worker, another one's packet comes, and a signal wakes the worker's thread: that neither
+ * interferes nor leaves the packet behind. */
+static void test_put_while_served(void **state)
+{
+    (void)state;
+    const struct sigaction interrupts = {.sa_handler = ignore};
+    struct cpu_engine_ops ops = cpu_engine_openssl;
+    ops.encrypt = encrypt_meanwhile;
+    assert_int_equal(sigaction(SIGUSR1, &interrupts, NULL), 0);
+    struct cpu_worker *worker = worker_start(&ops, 8);
+    static struct producer serving, late;
+    struct cpu_packet *packet;
+    struct pollfd descriptor = {.fd = descriptors[1], .events = POLLIN};
+    producer_open(&serving, worker, 0, &ops, 1, 1);
+    producer_open(&late, worker, 1, &ops, 1, 1);
+    packet = serving.packet;
+    meanwhile.worker = worker;
+    meanwhile.late = &late;
+    serve_when_asleep(worker, 0);
+    meanwhile.server = pthread_self();
+
+    assert_int_equal(cpu_worker_put(worker, 0, &packet, 1), 1);
+    assert_true(cpu_worker_serve(worker, 0));
+    producer_collect(&serving, cpu_worker_poll);
+    assert_int_equal(serving.collected, 1);
+    assert_int_equal(poll(&descriptor, 1, 60000), 1); /* by its own thread */
+    producer_collect(&late, cpu_worker_collect);
+    assert_int_equal(late.collected, 1);
+    assert_int_equal(serving.errors + late.errors, 0);
+    worker_stop(worker);
+    producer_check(&serving);
+    producer_check(&late);
+    producer_close(&serving, &ops);
+    producer_close(&late, &ops);
+}
+
 static void test_bad_options(void **state)
 {
     (void)state;
@@ -419,6 +558,9 @@ int main(void)
         cmocka_unit_test(test_sleep_is_not_lost),
         cmocka_unit_test(test_bad_options),
         cmocka_unit_test(test_many_producers),
+        cmocka_unit_test(test_producers_that_serve),
+        cmocka_unit_test(test_served_at_once),
+        cmocka_unit_test(test_put_while_served),
         cmocka_unit_test(test_full_rings),
         cmocka_unit_test(test_held_packets),
         cmocka_unit_test(test_late_collector),

@@ -649,6 +649,45 @@ static void io_thread_overrun_withheld_from_admission(void **state)
     (void)test_server_stop(&server);
 }
 
+/* ---- workers that sleep ---- */
+
+/* Packets that the I/O thread has encrypted itself, of so many that came one at a time. */
+static double served_of(const struct config_profile *profile, uint32_t packet_bytes, int packets)
+{
+    struct core_stream_spec spec = test_spec;
+    struct test_server server = {0};
+    struct test_client client;
+
+    spec.packet_bytes = packet_bytes;
+    spec.interval_ns = MS;
+    spec.latency_ns = 2000 * MS;
+    test_server_start(&server,
+                      "threads: {io: 1, workers: 1, cores: 2, realtime: off}\nadmin: 'unix:admin'\n", profile);
+    test_client_connect(&client, test_server_unix(&server), NULL);
+    struct test_stream *stream = test_stream_open(&client, &spec, 1);
+    for (int i = 0; i < packets; i++) {
+        assert_true(test_stream_send(stream, packet_bytes));
+        test_stream_drain(stream);
+    }
+    const double packets_here = metric(&server, "\nmillrace_served_total{io=\"0\"} ");
+    test_stream_free(stream);
+    test_client_close(&client);
+    (void)test_server_stop(&server);
+    return packets_here;
+}
+
+/* The I/O thread does the work of a worker that sleeps if the turn has time for it, and it is no more than a burst. */
+static void sleeping_workers_are_served_in_time_only(void **state)
+{
+    struct config_profile profile = test_profile_real;
+    (void)state;
+    profile.margins.in_ns = 20 * MS; /* no turn is longer here */
+    assert_true(served_of(&profile, 1408, 100) >= 50); /* the monitor wakes the worker now and then */
+    assert_true(served_of(&profile, 65520, 20) == 0);  /* 16 pieces one after another: longer than a burst */
+    profile.margins.in_ns = US;
+    assert_true(served_of(&profile, 1408, 100) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -667,6 +706,7 @@ int main(void)
         cmocka_unit_test(packets_of_a_crowd_late_after_server_stop),
         cmocka_unit_test(packets_behind_an_early_one_late_too),
         cmocka_unit_test(io_thread_overrun_withheld_from_admission),
+        cmocka_unit_test(sleeping_workers_are_served_in_time_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

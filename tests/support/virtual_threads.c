@@ -1,6 +1,7 @@
 #include "tests/support/virtual_threads.h"
 
 #include "core/realtime.h"
+#include "cpu/worker.h"
 #include "tests/support/require.h"
 
 #include <poll.h>
@@ -26,11 +27,13 @@
 int __real_epoll_wait(int descriptor, struct epoll_event *events, int most, int timeout_ms);
 int __real_poll(struct pollfd *ready, nfds_t count, int timeout_ms);
 ssize_t __real_read(int descriptor, void *buffer, size_t bytes);
+bool __real_cpu_worker_serve(struct cpu_worker *worker, uint32_t producer);
 int __wrap_epoll_wait(int descriptor, struct epoll_event *events, int most, int timeout_ms);
 int __real_ppoll(struct pollfd *ready, nfds_t count, const struct timespec *timeout, const sigset_t *mask);
 int __wrap_poll(struct pollfd *ready, nfds_t count, int timeout_ms);
 int __wrap_ppoll(struct pollfd *ready, nfds_t count, const struct timespec *timeout, const sigset_t *mask);
 ssize_t __wrap_read(int descriptor, void *buffer, size_t bytes);
+bool __wrap_cpu_worker_serve(struct cpu_worker *worker, uint32_t producer);
 int __wrap_timerfd_create(int clock, int flags);
 int __wrap_timerfd_settime(int descriptor, int flags, const struct itimerspec *to, struct itimerspec *from);
 core_ns __wrap_core_time_now_ns(void);
@@ -268,6 +271,12 @@ ssize_t __wrap_read(int descriptor, void *buffer, size_t bytes)
             block(-1, clock_ns + worker_delay_ns);
     }
     return __real_read(descriptor, buffer, bytes);
+}
+
+/* Packets are inside a worker for as long as it is to take: then nobody serves it. */
+bool __wrap_cpu_worker_serve(struct cpu_worker *worker, uint32_t producer)
+{
+    return worker_delay_ns == 0 && __real_cpu_worker_serve(worker, producer);
 }
 
 int __wrap_timerfd_create(int clock, int flags)

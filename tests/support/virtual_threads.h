@@ -28,7 +28,7 @@ void test_virtual_turn(void);
 
 core_ns test_virtual_now_ns(void);
 
-/* Workers begin so long after they are woken, from now on. */
+/* Workers begin so long after they are woken, from now on; 0: the thread that submits does their work. */
 void test_virtual_delay_workers(core_ns delay_ns);
 
 #endif
