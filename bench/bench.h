@@ -14,6 +14,7 @@ bench_run bench_estimate;
 bench_run bench_figures;
 bench_run bench_hls;
 bench_run bench_kernel;
+bench_run bench_lanes;
 bench_run bench_memory;
 bench_run bench_papers;
 bench_run bench_pipeline;

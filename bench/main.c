@@ -10,6 +10,7 @@ static const struct core_options_command commands[] = {
     {"calibrate", bench_calibrate, "measures this machine and writes its hardware profile"},
     {"crypto", bench_crypto, "a worker against IPsec-MB called bare and against OpenSSL"},
     {"sockets", bench_sockets, "a bare echo over sockets, and what the server carries of it"},
+    {"lanes", bench_lanes, "what a packet costs through lanes and sockets, and without a server"},
     {"ts", bench_ts, "transport streams through millrace ts, every packet compared"},
     {"admission", bench_admission, "how fast a server answers who may join it"},
     {"memory", bench_memory, "what an idle stream costs, and if anything of closed ones stays"},

@@ -1,7 +1,6 @@
 #include "bench/sustain.h"
 
 #include "inputgen/random.h"
-#include "inputgen/replay.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,9 +12,8 @@
 #define REASON_CHARACTERS 140  /* of the server's words */
 #define FLOOR             0.02 /* of the ceiling: below this a server sustains nothing worth telling */
 
-/* Streams that together carry bytes_per_s, evenly spread in time. */
-static core_status list_make(const struct bench_sustain_options *options, double bytes_per_s,
-                             struct inputgen_streams *list)
+core_status bench_sustain_list(const struct bench_sustain_options *options, double bytes_per_s,
+                               struct inputgen_streams *list)
 {
     static struct inputgen_class class = {"stream"};
     struct inputgen_random random;
@@ -55,7 +53,7 @@ static core_status trial(const struct bench_sustain_options *options, double byt
                                              .connections = (unsigned)options->connections,
                                              .drain_ns = 2 * CORE_NS_PER_S,
                                              .seed = 1};
-    if (list_make(options, bytes_per_s, &list) != CORE_OK)
+    if (bench_sustain_list(options, bytes_per_s, &list) != CORE_OK)
         return core_error_set(error, CORE_NO_MEMORY, "out of memory");
     core_status status = inputgen_replay_run(&replay, &list, &report, error);
     free(list.streams);

@@ -8,6 +8,7 @@
 
 #include "core/status.h"
 #include "core/time.h"
+#include "inputgen/replay.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +25,11 @@ struct bench_sustained {
     double bytes_per_s; /* payload each way of the best trial that passed; 0 if none did */
     char beyond[400];   /* what went wrong in the trial at the next higher rate; empty if none failed */
 };
+
+/* The streams of a trial: together bytes_per_s of payload, evenly spread in time. Its streams are the caller's to
+ * free. CORE_NO_MEMORY. */
+CORE_CHECKED core_status bench_sustain_list(const struct bench_sustain_options *options, double bytes_per_s,
+                                            struct inputgen_streams *list);
 
 /* Looks up to `ceiling_bytes_per_s`, to within 4 %. Fails only if a trial could not be made. */
 CORE_CHECKED core_status bench_sustain_find(const struct bench_sustain_options *options,

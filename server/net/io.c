@@ -337,7 +337,8 @@ static void finish_dirty(struct server_io *io)
     }
 }
 
-static void end_turn(struct server_io *io)
+/* serves: this thread has the time to do a worker's work. */
+static void end_turn(struct server_io *io, bool serves)
 {
     core_ns now_ns;
 
@@ -345,7 +346,7 @@ static void end_turn(struct server_io *io)
     collect(io, cpu_worker_poll); /* what came back while we were reading */
     now_ns = core_time_now_ns();
     release_waiting(io, now_ns, now_ns + PERFMODEL_CPU_EARLY_NS);
-    flush_submissions(io, true);
+    flush_submissions(io, serves);
     finish_dirty(io);
     server_gpu_let_go(&io->streams);
     flush_submissions(io, false); /* what resumed input brought */
@@ -360,7 +361,7 @@ void server_io_has_read(struct server_io *io, size_t bytes)
 {
     io->turn_bytes += bytes;
     if (io->turn_bytes >= TURN_BYTES)
-        end_turn(io);
+        end_turn(io, false); /* more is there than it can read at once */
 }
 
 /* However many connections come, speak or go at once: streams wait for a few of them at most. Those that are
@@ -596,14 +597,14 @@ static void turn(struct server_io *io)
         cpu_worker_mute(io->server->workers[worker], io->index);
     if (rest_ns > 0) /* what becomes eligible meanwhile must not wait for the end of the rest */
         release_waiting(io, now_ns, now_ns + rest_ns + PERFMODEL_CPU_EARLY_NS);
-    end_turn(io);
+    end_turn(io, true);
     account_turn(io, 0);
     io->beat_ns = server_polls_beat_ns(shortest_ns(io));
     io->allowed_ns = allowed_ns(io) + rest_ns;
     if (rest_ns > 0) {
         core_time_sleep_until(now_ns + rest_ns);
         collect(io, cpu_worker_collect);
-        end_turn(io);
+        end_turn(io, true);
         account_turn(io, rest_ns);
     }
 }

@@ -12,9 +12,9 @@
  * off every deadline. A packet that comes alone never waits for it.
  *
  * Workers that sleep. What a turn has gathered for one is encrypted on this thread at once (cpu_worker_serve), if
- * it is no more than a burst, and the turn, with it, no longer than promises reckon with (in_ns). So a lightly loaded
- * server wakes no worker, and results leave with the turn that has read their packets; under load turns are longer, and
- * workers have cores of their own. */
+ * it is no more than a burst, and the turn, with it, no longer than promises reckon with (in_ns); not in a turn that
+ * ends early, since such a thread has enough to do. So a lightly loaded server wakes no worker, and results leave with
+ * the turn that has read their packets; under load turns are longer, and workers have cores of their own. */
 #ifndef MILLRACE_SERVER_NET_IO_H
 #define MILLRACE_SERVER_NET_IO_H
 

@@ -257,6 +257,7 @@ static void the_turn_at_hand_is_a_stall_once_it_is_late(void **state)
 
 /* ---- a server whose worker is kept from work ---- */
 
+#define US         CORE_NS_PER_US
 #define LATENCY_MS 20
 #define KEPT_MS    300 /* longer than other threads may wait for a core on a loaded machine */
 
@@ -289,11 +290,13 @@ static void delayed_worker_is_the_cause(void **state)
     struct test_server server = {0};
     struct test_client client;
     struct core_stream_spec spec = test_spec;
+    struct config_profile profile = test_profile_real;
     struct server_snapshot *snapshot;
     (void)state;
 
+    profile.margins.in_ns = US; /* the I/O thread has no time to do the worker's work */
     spec.latency_ns = LATENCY_MS * MS;
-    test_server_start(&server, "threads: {io: 1, workers: 1, realtime: off}\n", &test_profile_real);
+    test_server_start(&server, "threads: {io: 1, workers: 1, realtime: off}\n", &profile);
     test_client_connect(&client, test_server_unix(&server), NULL);
     struct test_stream *stream = test_stream_open(&client, &spec, 1);
     keep_worker(&server);

@@ -1,0 +1,338 @@
+/* millrace-bench lanes: what a packet costs a server and its client on one machine, through lanes and through
+ * sockets, beside what it would cost without a server.
+ *
+ * Each round has, one after another, so that ratios are of the same minute: a bare ring, the same with encryption in
+ * it, OpenSSL in the producer (lane_limits.h), and a server of its own to which streams bring packets at one rate, over
+ * 16 sockets, 16 lanes and one lane, every byte compared. CPU times are those of threads and processes. */
+#include "bench/bench.h"
+#include "bench/daemon.h"
+#include "bench/lane_limits.h"
+#include "bench/options.h"
+#include "bench/samples.h"
+#include "bench/sustain.h"
+#include "core/stream.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUNDS_MAX  100
+#define CONNECTIONS 16
+
+struct options {
+    struct bench_options_server server;
+    uint32_t streams, packet_bytes;
+    double bits_per_s, seconds;
+    unsigned rounds;
+    bool sustain;
+};
+
+enum way { RING, RING_ENCRYPTS, OPENSSL, SOCKETS, LANES, LANE, WAYS };
+
+static const struct {
+    const char *name, *key;
+    const char *scheme; /* of the server's address; NULL: there is none */
+    size_t connections;
+} ways[WAYS] = {{"bare ring", "ring", NULL, 0},
+                {"bare ring that encrypts", "ring_encrypts", NULL, 0},
+                {"OpenSSL in the producer", "openssl", NULL, 0},
+                {"server, 16 sockets", "sockets_16", "socket", CONNECTIONS},
+                {"server, 16 lanes", "lanes_16", "unix", CONNECTIONS},
+                {"server, one lane", "lane", "unix", 1}};
+
+struct figures {
+    struct bench_samples server_us, client_us,
+        rate; /* gigabytes per second: without a server all that goes */
+    struct bench_samples p50_us, p999_us, sustained;
+    uint64_t packets, lost, missed; /* of all rounds; lost: did not come back right */
+};
+
+/* ---- one round ---- */
+
+static core_status limit_measure(const struct options *options, enum way way, struct figures *figures,
+                                 struct core_error *error)
+{
+    const struct bench_lane_limits_options limits = {
+        .streams = options->streams,
+        .packet_bytes = (options->packet_bytes + CORE_BLOCK_BYTES - 1) / CORE_BLOCK_BYTES * CORE_BLOCK_BYTES,
+        .duration_ns = (core_ns)(options->seconds * 1e9)};
+    struct bench_lane_limits_result result;
+    core_status status = way == OPENSSL ? bench_lane_openssl(&limits, &result, error)
+                                        : bench_lane_ring(&limits, way == RING_ENCRYPTS, &result, error);
+    if (status != CORE_OK)
+        return status;
+    if (way != OPENSSL)
+        bench_samples_add(&figures->server_us, result.server_ns / 1e3);
+    bench_samples_add(&figures->client_us, result.client_ns / 1e3);
+    bench_samples_add(&figures->rate, result.packets_per_s * limits.packet_bytes / 1e9);
+    return CORE_OK;
+}
+
+static void report_take(struct figures *figures, const struct inputgen_report *report)
+{
+    const struct inputgen_figures *all = &report->all;
+    const double packets = (double)all->received;
+    figures->packets += all->planned;
+    figures->lost += all->planned - all->received + all->rejected + all->mismatched + all->disordered;
+    figures->missed += all->missed;
+    if (all->received == 0)
+        return;
+    bench_samples_add(&figures->server_us, (double)report->server_cpu_ns / packets / 1e3);
+    bench_samples_add(&figures->client_us, (double)report->generator_cpu_ns / packets / 1e3);
+    bench_samples_add(&figures->rate, (double)all->payload_bytes / (double)report->run_ns);
+    bench_samples_add(&figures->p50_us, (double)core_histogram_percentile_ns(&all->service, 50) / 1e3);
+    bench_samples_add(&figures->p999_us, (double)core_histogram_percentile_ns(&all->service, 99.9) / 1e3);
+}
+
+/* The rate of one round, and the highest without a miss where that is asked for. */
+static core_status server_measure(const struct options *options, enum way way, const char *path,
+                                  double ceiling_bytes_per_s, struct figures *figures,
+                                  struct core_error *error)
+{
+    char address[300];
+    (void)snprintf(address, sizeof address, "%s:%s", ways[way].scheme, path);
+    const struct bench_sustain_options trial = {.address = address,
+                                                .connections = ways[way].connections,
+                                                .packet_bytes = options->packet_bytes,
+                                                .streams = options->streams,
+                                                .trial_ns = (core_ns)(options->seconds * 1e9)};
+    const struct inputgen_replay_options replay = {.address = address,
+                                                   .name = "lanes",
+                                                   .connections = (unsigned)ways[way].connections,
+                                                   .drain_ns = 2 * CORE_NS_PER_S,
+                                                   .timeout_ms = 60000,
+                                                   .seed = 1};
+    struct inputgen_streams list;
+    struct inputgen_report *report;
+    struct bench_sustained found;
+
+    if (bench_sustain_list(&trial, options->bits_per_s / 8, &list) != CORE_OK)
+        return core_error_set(error, CORE_NO_MEMORY, "out of memory");
+    core_status status = inputgen_replay_run(&replay, &list, &report, error);
+    free(list.streams);
+    if (status != CORE_OK)
+        return status;
+    report_take(figures, report);
+    inputgen_report_free(report);
+    if (!options->sustain)
+        return CORE_OK;
+    status = bench_sustain_find(&trial, ceiling_bytes_per_s, &found, error);
+    if (status == CORE_OK)
+        bench_samples_add(&figures->sustained, found.bytes_per_s / 1e9);
+    return status;
+}
+
+static core_status round_measure(const struct options *options, const char *path, struct figures *figures,
+                                 struct core_error *error)
+{
+    core_status status = CORE_OK;
+    for (int way = 0; way < WAYS && status == CORE_OK; way++) {
+        struct bench_samples *ring = &figures[RING_ENCRYPTS].rate;
+        if (ways[way].scheme == NULL)
+            status = limit_measure(options, (enum way)way, &figures[way], error);
+        else
+            status = server_measure(options, (enum way)way, path, bench_samples_percentile(ring, 100) * 1e9,
+                                    &figures[way], error);
+    }
+    return status;
+}
+
+/* ---- reports ---- */
+
+static void cell_print(struct bench_samples *samples, int digits)
+{
+    if (samples->count == 0) {
+        printf(" %22s", "-");
+        return;
+    }
+    char text[64];
+    (void)snprintf(text, sizeof text, "%.*f (%.*f, %.*f)", digits, bench_samples_percentile(samples, 50),
+                   digits, bench_samples_percentile(samples, 25), digits,
+                   bench_samples_percentile(samples, 75));
+    printf(" %22s", text);
+}
+
+static void table_print(const struct options *options, struct figures *figures)
+{
+    printf(
+        "%u streams of %u-byte packets, %.0f Mbit/s through the server; medians of %u rounds (quartiles)\n\n",
+        options->streams, options->packet_bytes, options->bits_per_s / 1e6, options->rounds);
+    printf("%-24s %22s %22s %22s %22s %22s%s %9s\n", "", "server CPU, us/packet", "client CPU, us/packet",
+           "GB/s", "p50, us", "p99.9, us", options->sustain ? "  without a miss, GB/s" : "", "missed");
+    for (int way = 0; way < WAYS; way++) {
+        struct figures *row = &figures[way];
+        printf("%-24s", ways[way].name);
+        cell_print(&row->server_us, 2);
+        cell_print(&row->client_us, 2);
+        cell_print(&row->rate, 3);
+        cell_print(&row->p50_us, 0);
+        cell_print(&row->p999_us, 0);
+        if (options->sustain)
+            cell_print(&row->sustained, 3);
+        if (ways[way].scheme != NULL)
+            printf(" %9lu", (unsigned long)row->missed);
+        putchar('\n');
+        if (row->lost > 0)
+            printf("  %lu of %lu packets did not come back, or not right\n", (unsigned long)row->lost,
+                   (unsigned long)row->packets);
+    }
+    const double home = bench_samples_percentile(&figures[OPENSSL].client_us, 50);
+    const double lane = bench_samples_percentile(&figures[LANE].server_us, 50);
+    const double sockets = bench_samples_percentile(&figures[SOCKETS].server_us, 50);
+    printf("\nThe server's CPU for a packet: through one lane %.2f of what it is through sockets, and %.2f "
+           "of what "
+           "OpenSSL\ntakes in the producer.\n",
+           lane / sockets, lane / home);
+}
+
+static json_t *samples_json(struct bench_samples *samples)
+{
+    if (samples->count == 0)
+        return json_null();
+    return json_pack("{s:f,s:f,s:f}", "q1", bench_samples_percentile(samples, 25), "median",
+                     bench_samples_percentile(samples, 50), "q3", bench_samples_percentile(samples, 75));
+}
+
+static bool json_print(const struct options *options, struct figures *figures)
+{
+    json_t *root = json_pack("{s:I,s:I,s:f,s:I}", "streams", (json_int_t)options->streams, "packet_bytes",
+                             (json_int_t)options->packet_bytes, "bits_per_s", options->bits_per_s, "rounds",
+                             (json_int_t)options->rounds);
+    for (int way = 0; way < WAYS; way++) {
+        struct figures *row = &figures[way];
+        json_t *object = json_pack(
+            "{s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:I}", "server_us", samples_json(&row->server_us), "client_us",
+            samples_json(&row->client_us), "gb_per_s", samples_json(&row->rate), "p50_us",
+            samples_json(&row->p50_us), "p999_us", samples_json(&row->p999_us), "sustained_gb_per_s",
+            samples_json(&row->sustained), "missed", (json_int_t)row->missed, "lost", (json_int_t)row->lost);
+        json_object_set_new(root, ways[way].key, object);
+    }
+    const bool good = json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(5)) == 0;
+    putchar('\n');
+    json_decref(root);
+    return good;
+}
+
+/* ---- the command ---- */
+
+static struct bench_samples *const *samples_of(struct figures *row, struct bench_samples *list[6])
+{
+    list[0] = &row->server_us;
+    list[1] = &row->client_us;
+    list[2] = &row->rate;
+    list[3] = &row->p50_us;
+    list[4] = &row->p999_us;
+    list[5] = &row->sustained;
+    return list;
+}
+
+static core_status figures_init(struct figures *figures, unsigned rounds)
+{
+    struct bench_samples *list[6];
+    core_status status = CORE_OK;
+    for (int at = 0; at < 6 * WAYS && status == CORE_OK; at++)
+        status = bench_samples_init(samples_of(&figures[at / 6], list)[at % 6], rounds);
+    return status;
+}
+
+static void figures_free(struct figures *figures)
+{
+    struct bench_samples *list[6];
+    for (int at = 0; at < 6 * WAYS; at++)
+        bench_samples_free(samples_of(&figures[at / 6], list)[at % 6]);
+}
+
+static core_status measure(const struct options *options, struct figures *figures, struct core_error *error)
+{
+    struct bench_daemon daemon;
+    core_status status =
+        bench_daemon_start(&daemon,
+                           &(struct bench_daemon_options){.program = options->server.program,
+                                                          .profile = options->server.profile,
+                                                          .keys = "limits: {lane_mib: 64}\n"},
+                           error);
+    if (status != CORE_OK)
+        return status;
+    const char *path = daemon.address + strlen("unix:");
+    for (unsigned number = 1; number <= options->rounds && status == CORE_OK; number++)
+        status = round_measure(options, path, figures, error);
+    core_status stopped = bench_daemon_stop(&daemon, status == CORE_OK ? error : NULL);
+    return status == CORE_OK ? stopped : status;
+}
+
+enum { KEY_RATE = 256, KEY_SUSTAIN };
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+    struct options *options = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &options->server;
+        return 0;
+    case 'n':
+        options->streams = (uint32_t)core_options_count(state, "streams", text, 1, 1000000);
+        return 0;
+    case 'p':
+        options->packet_bytes = (uint32_t)core_options_bytes(state, "packet", text, 16, 65504);
+        return 0;
+    case 's':
+        options->seconds = bench_option_seconds(state, "seconds", text, 0.1, 3600);
+        return 0;
+    case 'r':
+        options->rounds = (unsigned)core_options_count(state, "rounds", text, 1, ROUNDS_MAX);
+        return 0;
+    case KEY_RATE:
+        options->bits_per_s = 1e6 * (double)core_options_count(state, "rate", text, 1, 1000000);
+        return 0;
+    case KEY_SUSTAIN:
+        options->sustain = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option argp_options[] = {
+    {"streams", 'n', "N", 0, "Streams, with bounds of 20 to 100 ms (default 10000)", 0},
+    {"packet", 'p', "BYTES", 0, "Bytes of a packet (default 1400)", 0},
+    {"rate", KEY_RATE, "MBIT", 0, "Payload through the server, in Mbit/s (default 1000)", 0},
+    {"seconds", 's', "TIME", 0, "Time of one measurement (default 3)", 0},
+    {"rounds", 'r', "N", 0, "Rounds (default 3)", 0},
+    {"sustain", KEY_SUSTAIN, NULL, 0,
+     "Look for the highest rate without a miss as well: some ten trials each", 0},
+    {0},
+};
+static const struct argp argp = {
+    .options = argp_options,
+    .parser = parse_option,
+    .children = bench_options_server,
+    .doc = "What a packet costs a server and its client on one machine, through lanes and sockets, beside a "
+           "bare "
+           "ring of shared memory and OpenSSL in the producer.\v"
+           "Exit status: 0 measured, and every packet came back right; 1 not; 2 usage."};
+
+int bench_lanes(int argc, char **argv)
+{
+    struct options options = {
+        .streams = 10000, .packet_bytes = 1400, .bits_per_s = 1e9, .seconds = 3, .rounds = 3};
+    struct figures figures[WAYS] = {0};
+    struct core_error error = {.text = "out of memory"};
+    uint64_t lost = 0;
+
+    if (core_options_parse(&argp, argc, argv, &options) != 0)
+        return 2;
+    core_status status = figures_init(figures, options.rounds);
+    if (status == CORE_OK)
+        status = measure(&options, figures, &error);
+    if (status != CORE_OK)
+        (void)fprintf(stderr, "millrace-bench lanes: %s\n", error.text);
+    else if (options.server.json)
+        status = json_print(&options, figures) ? CORE_OK : CORE_SYSTEM;
+    else
+        table_print(&options, figures);
+    for (int way = 0; way < WAYS; way++)
+        lost += figures[way].lost;
+    figures_free(figures);
+    return status == CORE_OK && lost == 0 ? 0 : 1;
+}
