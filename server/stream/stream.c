@@ -12,21 +12,27 @@
 #define STAGGER_LINES     7u
 #define PACKETS_MAX       (UINT32_C(1) << 31) /* from so many on they are too many */
 
-/* Distance of slots: whole cache lines, and never a multiple of 4 KiB, which would put the streams of a burst
- * into the same cache sets. */
-static uint64_t slot_stride(const struct core_stream_spec *spec)
+/* Distance of packets, each with its slot behind: whole cache lines, and never a multiple of 4 KiB, which would put the
+ * streams of a burst into the same cache sets. */
+static uint64_t packet_stride(const struct core_stream_spec *spec)
 {
     uint64_t bytes = SLOT_HEADER_BYTES + (spec->unit == CORE_UNIT_MESSAGE ? CORE_BLOCK_BYTES : 0u) +
                      (uint64_t)core_stream_padded_bytes(spec->padding, spec->packet_bytes) +
-                     core_stream_tag_bytes(spec);
+                     core_stream_tag_bytes(spec) + sizeof(struct server_packet);
     bytes = (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     return bytes % 4096 == 0 ? bytes + CACHE_LINE : bytes;
+}
+
+/* Packet i of a block of this spec: just before its slot. */
+static struct server_packet *packet_at(const struct server_block *block, uint32_t i)
+{
+    return (struct server_packet *)(block->slots + i * block->stride) - 1;
 }
 
 uint32_t server_stream_queue_packets(const struct core_stream_spec *spec, uint32_t backlog_packets)
 {
     return backlog_packets +
-           (uint32_t)(QUEUE_SPARE_BYTES / (slot_stride(spec) + sizeof(struct server_packet)));
+           (uint32_t)(QUEUE_SPARE_BYTES / packet_stride(spec));
 }
 
 uint32_t server_stream_gpu_packets(const struct core_stream_spec *spec)
@@ -39,8 +45,7 @@ uint64_t server_stream_buffer_bytes(const struct core_stream_spec *spec, uint32_
 {
     if (queue_packets >= PACKETS_MAX)
         return UINT64_MAX;
-    return queue_packets * (slot_stride(spec) + sizeof(struct server_packet)) +
-           (STAGGER_LINES + 1) * CACHE_LINE;
+    return queue_packets * packet_stride(spec) + (STAGGER_LINES + 1) * CACHE_LINE;
 }
 
 core_status server_stream_create(struct server_stream **stream, const struct core_stream_spec *spec,
@@ -69,14 +74,17 @@ struct server_block *server_block_create(const struct core_stream_spec *spec, ui
     struct server_block *block = malloc(sizeof *block + room_bytes);
     if (block == NULL)
         return NULL;
-    *block = (struct server_block){.bytes = bytes, .room_bytes = room_bytes, .count = packets};
-    uintptr_t slots = (uintptr_t)&block->packets[packets];
+    uintptr_t slots = (uintptr_t)(block + 1) + sizeof(struct server_packet);
     slots = (slots + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE + lines * CACHE_LINE;
+    *block = (struct server_block){.bytes = bytes,
+                                   .room_bytes = room_bytes,
+                                   .slots = (uint8_t *)slots,
+                                   .stride = packet_stride(spec),
+                                   .count = packets};
     for (uint32_t i = 0; i < packets; i++) {
-        block->packets[i] =
-            (struct server_packet){.block = block, .next = i > 0 ? &block->packets[i - 1] : NULL};
-        block->packets[i].output =
-            (struct server_output){.frame = (uint8_t *)slots + i * slot_stride(spec), .is_packet = true};
+        struct server_packet *packet = packet_at(block, i);
+        *packet = (struct server_packet){.block = block, .next = i > 0 ? packet_at(block, i - 1) : NULL};
+        packet->output = (struct server_output){.frame = (uint8_t *)(packet + 1), .is_packet = true};
     }
     return block;
 }
@@ -95,7 +103,7 @@ void server_blocks_destroy(struct server_block *blocks)
     while (blocks != NULL) {
         struct server_block *block = blocks;
         blocks = block->next;
-        core_secret_wipe(block->packets, block->room_bytes); /* of packets that were never encrypted */
+        core_secret_wipe(block + 1, block->room_bytes); /* of packets that were never encrypted */
         free(block);
     }
 }
@@ -105,14 +113,15 @@ void server_stream_adopt(struct server_stream *stream, struct server_block *bloc
     block->next = stream->memory.blocks;
     stream->memory.blocks = block;
     stream->memory.packets += block->count;
-    block->packets[0].next = stream->memory.free; /* they are linked from the last one to the first */
-    stream->memory.free = &block->packets[block->count - 1];
+    packet_at(block, 0)->next = stream->memory.free; /* they are linked from the last one to the first */
+    stream->memory.free = packet_at(block, block->count - 1);
 }
 
 void server_stream_retire(struct server_stream *stream)
 {
     for (struct server_block *block = stream->memory.blocks; block != NULL; block = block->next)
         block->retired = true;
+    stream->memory.leaving = stream->memory.busy;
     stream->memory.free = NULL;
     stream->memory.packets = 0;
 }
@@ -121,8 +130,8 @@ struct server_block *server_stream_shed(struct server_stream *stream)
 {
     struct server_block **link = &stream->memory.blocks, *block, *shed = NULL;
 
-    while ((block = *link) != NULL) {
-        if (!block->retired || block->taken > 0) {
+    while (stream->memory.leaving == 0 && (block = *link) != NULL) {
+        if (!block->retired) {
             link = &block->next;
             continue;
         }
@@ -224,7 +233,6 @@ struct server_packet *server_stream_take(struct server_stream *stream, uint32_t 
         return NULL;
     stream->memory.free = packet->next;
     stream->memory.busy++;
-    packet->block->taken++;
     packet->stream = stream;
     packet->cpu.stream = stream->cpu;
     packet->next = NULL;
@@ -243,11 +251,12 @@ struct server_packet *server_stream_take(struct server_stream *stream, uint32_t 
 void server_stream_give(struct server_stream *stream, struct server_packet *packet)
 {
     stream->memory.busy--;
-    packet->block->taken--;
     if (packet->keyed && --stream->keys.packets[packet->cpu.key] == 0)
         server_rekey_step(stream);
-    if (packet->block->retired)
+    if (stream->memory.leaving > 0 && packet->block->retired) {
+        stream->memory.leaving--;
         return;
+    }
     packet->next = stream->memory.free;
     stream->memory.free = packet;
 }

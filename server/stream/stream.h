@@ -101,6 +101,7 @@ struct server_stream_memory {
     struct server_packet *free;
     uint32_t packets; /* records and slots, without those of retired blocks */
     uint32_t busy;    /* packets in use */
+    uint32_t leaving; /* of these, in retired blocks */
 };
 
 /* What became of the stream's packets. */
@@ -174,16 +175,16 @@ struct server_stream {
     struct server_stream_notice notice;
 };
 
-/* Memory for packets of one stream: their records, and the slots behind. */
+/* Memory for packets of one stream: each one's record, and its slot behind it. */
 struct server_block {
     struct server_message message; /* first member: to be wiped (server/memory.h) */
     struct server_block *next;
     uint64_t bytes;      /* charged to the server's budget */
     uint64_t room_bytes; /* of records and slots; <= bytes */
+    uint8_t *slots;      /* the first one, of which each next one is */
+    uint64_t stride;     /* bytes ahead */
     uint32_t count;      /* packets */
-    uint32_t taken;      /* packets in use */
     bool retired;
-    struct server_packet packets[];
 };
 
 /* Packets the server holds for a stream: as many as its contract may have inside at once
@@ -209,7 +210,7 @@ void server_stream_adopt(struct server_stream *stream, struct server_block *bloc
  * are taken have been given. */
 void server_stream_retire(struct server_stream *stream);
 
-/* Returns the retired blocks whose packets are all free, as a list; they are not the stream's any more. */
+/* Returns the retired blocks, as a list, if all packets of all of them are free; they are not the stream's any more. */
 CORE_CHECKED struct server_block *server_stream_shed(struct server_stream *stream);
 
 /* Has it retired blocks? */
@@ -257,9 +258,10 @@ static inline void server_stream_prefetch(const struct server_stream *stream)
     for (size_t at = 0; at < offsetof(struct server_stream, notice); at += 64)
         __builtin_prefetch((const char *)stream + at, 1);
 }
+/* With the line behind it, where its payload begins. */
 static inline void server_packet_prefetch(const struct server_packet *packet)
 {
-    for (size_t at = 0; at < sizeof *packet; at += 64)
+    for (size_t at = 0; at <= sizeof *packet; at += 64)
         __builtin_prefetch((const char *)packet + at, 1);
 }
 static inline void server_stream_prefetch_packet(const struct server_stream *stream)

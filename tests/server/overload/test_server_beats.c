@@ -53,6 +53,7 @@ static struct test_server server;
 static int start(void **state)
 {
     struct config_profile *profile = test_gpu_profile(8);
+    profile->margins.in_ns = CORE_NS_PER_US; /* no I/O thread has time to do the work of a worker */
     (void)state;
     test_gpu_server_start(&server, "audit: 0", "admin: unix:admin\nengine: openssl\n", profile);
     config_profile_free(profile);
