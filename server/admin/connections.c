@@ -295,6 +295,7 @@ static struct fault read_length(const char *value, const char **length)
     if (*length != NULL && strcmp(*length, value) != 0)
         return (struct fault){400, "two different lengths"};
     *length = value;
+    value += strspn(value, "0");
     if (strlen(value) > 9 || strtol(value, NULL, 10) > BODY_BYTES_MAX)
         return (struct fault){413, "this can only be read"};
     return (struct fault){0, NULL};
