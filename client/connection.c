@@ -116,6 +116,14 @@ static core_status greet(struct millrace *connection, bool may_share, core_ns de
     return status ? status : await_answer(connection, deadline_ns, error);
 }
 
+/* The path behind "embedded:"; NULL: it is another kind of address. */
+static const char *embedded_path(const char *text)
+{
+    static const char embedded[] = "embedded:";
+    const size_t bytes = sizeof embedded - 1;
+    return strncmp(text, embedded, bytes) == 0 ? text + bytes : NULL;
+}
+
 /* "socket:/path" is "unix:/path" without a lane. */
 static core_status parse_address(const char *text, struct core_address *address, bool *may_share,
                                  struct core_error *error)
@@ -132,12 +140,19 @@ static core_status parse_address(const char *text, struct core_address *address,
     return status;
 }
 
-static core_status connect_to(const char *address_text, const struct millrace_tls *tls, core_ns deadline_ns,
+static core_ns deadline_in(int timeout_ms)
+{
+    return timeout_ms < 0 ? CORE_NS_NEVER : core_time_now_ns() + timeout_ms * CORE_NS_PER_MS;
+}
+
+static core_status connect_to(const char *address_text, const struct millrace_tls *tls, int timeout_ms,
                               struct millrace **connection_out, struct core_error *error)
 {
+    const char *path = embedded_path(address_text);
+    core_ns deadline_ns = deadline_in(timeout_ms);
     struct core_address address;
-    bool may_share;
-    core_status status = parse_address(address_text, &address, &may_share, error);
+    bool may_share = true;
+    core_status status = path != NULL ? CORE_OK : parse_address(address_text, &address, &may_share, error);
     if (status)
         return status;
     struct millrace *connection = calloc(1, sizeof *connection);
@@ -146,7 +161,12 @@ static core_status connect_to(const char *address_text, const struct millrace_tl
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a connection");
     }
     connection->wake = -1;
-    status = client_transport_connect(&connection->transport, &address, tls, deadline_ns, error);
+    if (path == NULL)
+        status = client_transport_connect(&connection->transport, &address, tls, deadline_ns, error);
+    else {
+        status = client_transport_embed(&connection->transport, path, error);
+        deadline_ns = deadline_in(timeout_ms); /* not for the server's start */
+    }
     if (status == CORE_OK && (status = greet(connection, may_share, deadline_ns, error)))
         core_error_prefix(error, status, "%s", address_text);
     if (status) {
@@ -160,11 +180,10 @@ static core_status connect_to(const char *address_text, const struct millrace_tl
 millrace_status millrace_connect(const char *address, const struct millrace_tls *tls, int timeout_ms,
                                  struct millrace **connection, char error[MILLRACE_TEXT_BYTES])
 {
-    core_ns deadline_ns = timeout_ms < 0 ? CORE_NS_NEVER : core_time_now_ns() + timeout_ms * CORE_NS_PER_MS;
     struct millrace_tls options = {.size = sizeof options};
     core_status status = tls == NULL ? CORE_OK : client_read_tls(tls, &options, client_error(error));
     if (status == CORE_OK)
-        status = connect_to(address, &options, deadline_ns, connection, client_error(error));
+        status = connect_to(address, &options, timeout_ms, connection, client_error(error));
     return (millrace_status)status;
 }
 
@@ -174,6 +193,8 @@ void millrace_disconnect(struct millrace *connection)
         return;
     if (connection->transport.descriptor >= 0)
         connection->transport.kind->close(&connection->transport);
+    if (connection->transport.release != NULL)
+        connection->transport.release();
     if (connection->wake >= 0)
         close(connection->wake);
     client_output_free(&connection->output);

@@ -1,5 +1,7 @@
 #include "client/transport.h"
 
+#include "client/embedded.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <sys/socket.h>
@@ -77,4 +79,11 @@ core_status client_transport_connect(struct client_transport *transport, const s
     transport->descriptor = -1;
     char text[sizeof address->host + 16];
     return core_error_prefix(error, status, "%s", core_address_format(address, text, sizeof text));
+}
+
+core_status client_transport_embed(struct client_transport *transport, const char *path,
+                                   struct core_error *error)
+{
+    *transport = (struct client_transport){.kind = &plain, .descriptor = -1};
+    return client_embedded_connect(path, &transport->descriptor, &transport->release, error);
 }

@@ -33,6 +33,7 @@ struct client_transport {
     struct ssl_st *tls;
     struct ssl_ctx_st *tls_context;
     struct core_lane lane;
+    void (*release)(void); /* of the server inside this process, after the close; NULL: it is elsewhere */
     bool full; /* the lane had no room: that there is some is told by POLLIN, not by POLLOUT */
 };
 
@@ -41,6 +42,10 @@ CORE_CHECKED core_status client_transport_connect(struct client_transport *trans
                                                   const struct core_address *address,
                                                   const struct millrace_tls *tls, core_ns deadline_ns,
                                                   struct core_error *error);
+
+/* The same with the server inside this process, which is started if need be, however long that takes. */
+CORE_CHECKED core_status client_transport_embed(struct client_transport *transport, const char *path,
+                                                struct core_error *error);
 
 /* Puts TLS onto the connected descriptor of `transport`. On failure the descriptor stays open. */
 CORE_CHECKED core_status client_tls_start(struct client_transport *transport,

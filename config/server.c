@@ -1,6 +1,7 @@
 #include "config/server.h"
 
 #include "config/file.h"
+#include "config/profile.h"
 #include "config/report.h"
 #include "config/server_raw.h"
 #include "config/shipped.h"
@@ -344,10 +345,12 @@ static char *profile_from(struct config_report *report, const char *name)
 }
 
 static core_status server_convert(const struct config_yaml *yaml, const struct raw_server *raw,
-                                  struct config_server *server, struct core_error *error)
+                                  bool is_embedded, struct config_server *server, struct core_error *error)
 {
     struct config_report report = {.yaml = yaml, .error = error};
 
+    if (raw->listener_count == 0 && !is_embedded)
+        config_report_invalid(&report, "listeners", "the key is missing; add it");
     listeners_from(&report, raw, server);
     threads_from(&report, &raw->threads, &server->threads);
     connections_from(&report, &raw->limits, server->listener_count, &server->limits);
@@ -369,7 +372,7 @@ static core_status server_convert(const struct config_yaml *yaml, const struct r
 }
 
 /* The document is the configuration's from here on. */
-static core_status server_from(struct config_yaml *yaml, struct config_server **server,
+static core_status server_from(struct config_yaml *yaml, bool is_embedded, struct config_server **server,
                                struct core_error *error)
 {
     void *raw;
@@ -383,7 +386,7 @@ static core_status server_from(struct config_yaml *yaml, struct config_server **
     struct config_server *made = calloc(1, sizeof *made);
     if (made) {
         made->yaml = yaml;
-        status = server_convert(yaml, raw, made, error);
+        status = server_convert(yaml, raw, is_embedded, made, error);
     } else {
         status = core_error_set(error, CORE_NO_MEMORY, "%s: out of memory", yaml->name);
         config_yaml_close(yaml);
@@ -396,12 +399,24 @@ static core_status server_from(struct config_yaml *yaml, struct config_server **
     return status;
 }
 
-core_status config_server_load(const char *path, struct config_server **server, struct core_error *error)
+static core_status load(const char *path, bool is_embedded, struct config_server **server,
+                        struct core_error *error)
 {
     struct config_yaml *yaml;
     const core_status status = config_yaml_open(path, &yaml, error);
 
-    return status == CORE_OK ? server_from(yaml, server, error) : status;
+    return status == CORE_OK ? server_from(yaml, is_embedded, server, error) : status;
+}
+
+core_status config_server_load(const char *path, struct config_server **server, struct core_error *error)
+{
+    return load(path, false, server, error);
+}
+
+core_status config_server_load_embedded(const char *path, struct config_server **server,
+                                        struct core_error *error)
+{
+    return load(path, true, server, error);
 }
 
 core_status config_server_parse(const char *text, size_t bytes, const char *name,
@@ -410,7 +425,7 @@ core_status config_server_parse(const char *text, size_t bytes, const char *name
     struct config_yaml *yaml;
     const core_status status = config_yaml_parse(text, bytes, name, &yaml, error);
 
-    return status == CORE_OK ? server_from(yaml, server, error) : status;
+    return status == CORE_OK ? server_from(yaml, false, server, error) : status;
 }
 
 void config_server_free(struct config_server *server)
@@ -451,6 +466,19 @@ core_status config_server_default(const char *folder, struct config_server **ser
         *server = made;
     else
         config_server_free(made);
+    return status;
+}
+
+core_status config_server_profile(const struct config_server *server, struct config_profile **profile,
+                                  struct core_error *error)
+{
+    char where[400];
+    *profile = NULL;
+    if (server->profile == NULL)
+        return CORE_OK;
+    const core_status status = config_profile_load(server->profile, profile, error);
+    if (status != CORE_OK)
+        core_error_prefix(error, status, "%s", config_server_where(server, "profile", where, sizeof where));
     return status;
 }
 

@@ -109,9 +109,17 @@ struct config_server {
  * "file:line: what, and what to do". */
 CORE_CHECKED core_status config_server_load(const char *path, struct config_server **server,
                                             struct core_error *error);
+/* The same for a server inside a process (core/embedded.h), which may have no listeners. */
+CORE_CHECKED core_status config_server_load_embedded(const char *path, struct config_server **server,
+                                                     struct core_error *error);
 CORE_CHECKED core_status config_server_parse(const char *text, size_t bytes, const char *name,
                                              struct config_server **server, struct core_error *error);
 void config_server_free(struct config_server *server);
+
+/* Loads the profile that it names; NULL where it names none. The error begins with where it is named. */
+struct config_profile;
+CORE_CHECKED core_status config_server_profile(const struct config_server *server,
+                                               struct config_profile **profile, struct core_error *error);
 
 /* What a server without a configuration file does: all defaults, and Unix sockets of mode 0600 in `folder`:
  * millraced.sock and, for admin, admin.sock. */

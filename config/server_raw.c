@@ -104,8 +104,8 @@ static const cyaml_schema_field_t log_fields[] = {
 
 /* All but `gpus`, which has three forms. */
 #define SERVER_FIELDS                                                                                        \
-    CYAML_FIELD_SEQUENCE_COUNT("listeners", CYAML_FLAG_POINTER, struct raw_server, listeners,                \
-                               listener_count, &listener_schema, 1, LISTENERS_MAX),                          \
+    CYAML_FIELD_SEQUENCE_COUNT("listeners", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct raw_server,     \
+                               listeners, listener_count, &listener_schema, 1, LISTENERS_MAX),               \
         PART_FIELD(struct raw_server, threads, threads_fields),                                              \
         PART_FIELD(struct raw_server, limits, limits_fields),                                                \
         PART_FIELD(struct raw_server, timeouts, timeouts_fields),                                            \

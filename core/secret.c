@@ -20,6 +20,11 @@ static struct {
     struct core_buddy buddy; /* of CORE_SECRET_BLOCK_BYTES_MIN each; guarded by lock */
 } heap;
 
+static struct {
+    bool is_ours; /* set up here, and not by who else is in the process */
+    bool locked;
+} openssl;
+
 /* The smallest order whose blocks have room for so many bytes. */
 static uint32_t order_of(size_t bytes)
 {
@@ -59,19 +64,26 @@ static uint8_t *map(size_t bytes, bool *locked)
         return NULL;
     }
     *locked = mlock(guarded + page, bytes) == 0 && madvise(guarded + page, bytes, MADV_DONTDUMP) == 0;
+    (void)madvise(guarded + page, bytes, MADV_WIPEONFORK); /* what a fork would copy is not locked */
     return guarded + page;
 }
 
 core_status core_secret_init(size_t heap_bytes, bool *locked, struct core_error *error)
+{
+    core_status status = check_size(heap_bytes, error);
+    if (status == CORE_OK && heap.memory == NULL)
+        status = core_dumps_forbid(error);
+    *locked = heap.locked;
+    return status == CORE_OK ? core_secret_reserve(heap_bytes, locked, error) : status;
+}
+
+core_status core_secret_reserve(size_t heap_bytes, bool *locked, struct core_error *error)
 {
     const uint32_t page_order = order_of((size_t)sysconf(_SC_PAGESIZE));
 
     *locked = heap.locked;
     core_status status = check_size(heap_bytes, error);
     if (status != CORE_OK || heap.memory != NULL)
-        return status;
-    status = core_dumps_forbid(error);
-    if (status != CORE_OK)
         return status;
     const uint32_t order = order_of(heap_bytes) > page_order ? order_of(heap_bytes) : page_order;
     heap.bytes = (size_t)CORE_SECRET_BLOCK_BYTES_MIN << order;
@@ -88,10 +100,9 @@ core_status core_secret_init(size_t heap_bytes, bool *locked, struct core_error 
 
 core_status core_secret_init_openssl(size_t heap_bytes, bool *locked, struct core_error *error)
 {
-    static bool first_locked;
     size_t bytes = OPENSSL_BLOCK_BYTES_MIN;
 
-    *locked = first_locked;
+    *locked = openssl.locked;
     core_status status = check_size(heap_bytes, error);
     if (status != CORE_OK || CRYPTO_secure_malloc_initialized())
         return status;
@@ -99,11 +110,26 @@ core_status core_secret_init_openssl(size_t heap_bytes, bool *locked, struct cor
         bytes *= 2;
     /* 1: all granted; 2: set up, but the guard pages, mlock or MADV_DONTDUMP were refused. */
     int made = CRYPTO_secure_malloc_init(bytes, OPENSSL_BLOCK_BYTES_MIN);
-    *locked = first_locked = made == 1;
+    openssl.is_ours = made != 0;
+    *locked = openssl.locked = made == 1;
     if (made == 0)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for OpenSSL's secure heap of %zu bytes",
                               heap_bytes);
     return CORE_OK;
+}
+
+void core_secret_end(void)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (openssl.is_ours && CRYPTO_secure_malloc_done() == 1)
+        openssl.is_ours = openssl.locked = false;
+    if (heap.memory == NULL)
+        return;
+    (void)munmap(heap.memory - page, heap.bytes + 2 * page);
+    core_buddy_free(&heap.buddy);
+    pthread_mutex_destroy(&heap.lock);
+    heap.memory = NULL;
+    heap.locked = false;
 }
 
 bool core_secret_holds(const void *memory)

@@ -24,10 +24,17 @@
  * from two threads at once. */
 CORE_CHECKED core_status core_secret_init(size_t heap_bytes, bool *locked, struct core_error *error);
 
-/* The same for OpenSSL's. Where there is no memory for that heap's tables, OpenSSL itself aborts the process
+/* The same in a process that is not ours (core/embedded.h), where core dumps stay as they are. */
+CORE_CHECKED core_status core_secret_reserve(size_t heap_bytes, bool *locked, struct core_error *error);
+
+/* As core_secret_init for OpenSSL's. Where there is no memory for that heap's tables, OpenSSL itself aborts the process
  * (assertions of CRYPTO_secure_malloc_init), so that CORE_NO_MEMORY is of its pages alone: call it at the
  * start, where nothing is promised yet. */
 CORE_CHECKED core_status core_secret_init_openssl(size_t heap_bytes, bool *locked, struct core_error *error);
+
+/* Gives both heaps back, OpenSSL's if it was set up here and nothing is left in it, so that they may be set up
+ * anew. After the last block was freed; not from two threads at once. */
+void core_secret_end(void);
 
 /* Zeroed block, or NULL when the heap is used up. Before core_secret_init it is ordinary memory, still wiped.
  */

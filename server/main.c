@@ -232,14 +232,8 @@ static core_status load_default(struct config_server **config, struct core_error
 static core_status load(const char *path, struct config_server **config, struct config_profile **profile,
                         struct core_error *error)
 {
-    char where[400];
     core_status status = path == NULL ? load_default(config, error) : config_server_load(path, config, error);
-    if (status != CORE_OK || (*config)->profile == NULL)
-        return status;
-    status = config_profile_load((*config)->profile, profile, error);
-    if (status != CORE_OK)
-        core_error_prefix(error, status, "%s", config_server_where(*config, "profile", where, sizeof where));
-    return status;
+    return status == CORE_OK ? config_server_profile(*config, profile, error) : status;
 }
 
 int main(int argc, char **argv)

@@ -30,11 +30,11 @@
 #define BUSY_MARGIN_NS         (2 * CORE_NS_PER_MS)
 #define CALIBRATE_NS           (1600 * CORE_NS_PER_MS) /* with set-up, under 2 s */
 
-/* Returns what it is then. */
-static rlim_t raise_descriptor_limit(void)
+/* Returns what it is then: raised, where the process is ours. */
+static rlim_t descriptor_limit(const struct server *server)
 {
     struct rlimit limit = {0};
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max && !server->is_embedded) {
         rlim_t before = limit.rlim_cur;
         limit.rlim_cur = limit.rlim_max;
         if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
@@ -46,10 +46,12 @@ static rlim_t raise_descriptor_limit(void)
 /* The kernel enlarges the table of descriptors when one is opened that it has no room for, and lets all
  * threads wait until no core looks at the old one, which takes some ms. So it is made large enough before
  * there are threads: whoever connects must not make an I/O thread wait. */
-static void make_room_for_descriptors(const struct config_server *config)
+static void make_room_for_descriptors(const struct server *server)
 {
-    uint32_t needed = config->limits.connections + DESCRIPTORS_BESIDE;
-    rlim_t permitted = raise_descriptor_limit();
+    const struct config_server *config = server->config;
+    uint32_t needed =
+        (config->listener_count > 0 ? config->limits.connections : 0) + DESCRIPTORS_BESIDE;
+    rlim_t permitted = descriptor_limit(server);
     int first = eventfd(0, EFD_CLOEXEC);
     int last = fcntl(first, F_DUPFD_CLOEXEC, (int)(permitted < needed ? permitted : needed) - 1);
 
@@ -111,7 +113,7 @@ static core_status prepare_secrets(struct server *server, struct core_error *err
         state_bytes *= 2;
     core_status status = core_tls_ready(error);
     if (status == CORE_OK)
-        status = core_secret_init(
+        status = (server->is_embedded ? core_secret_reserve : core_secret_init)(
             (config->limits.streams + 2048) * (state_bytes + CORE_SECRET_BLOCK_BYTES_MIN) + FILE_SECRET_BYTES,
             &locked, error);
     if (status == CORE_OK && speaks_tls(config))
@@ -125,12 +127,14 @@ static core_status prepare_secrets(struct server *server, struct core_error *err
     return status;
 }
 
-/* Asks for locked memory as configured; says what was not permitted. */
+/* Asks for locked memory as configured; says what was not permitted. All of the process's is locked, which one that
+ * is not ours must have asked for. */
 static core_status lock_memory(struct server *server, struct core_error *error)
 {
     struct core_error reason = {""};
     enum config_realtime realtime = server->config->threads.realtime;
-    if (realtime == CONFIG_REALTIME_OFF || core_memory_lock(&reason) == CORE_OK)
+    if (realtime == CONFIG_REALTIME_OFF || (server->is_embedded && realtime != CONFIG_REALTIME_REQUIRED) ||
+        core_memory_lock(&reason) == CORE_OK)
         return CORE_OK;
     if (realtime == CONFIG_REALTIME_REQUIRED)
         return at(server, "threads.realtime",
@@ -433,8 +437,13 @@ static core_status load_keys(struct server *server, struct core_error *error)
 
 static core_status check_sandbox(struct server *server, struct core_error *error)
 {
-    core_status status =
-        server->config->sandbox == CORE_SANDBOX_REQUIRED ? core_sandbox_check(error) : CORE_OK;
+    core_status status = CORE_OK;
+    if (server->config->sandbox == CORE_SANDBOX_REQUIRED)
+        status = server->is_embedded
+                     ? core_error_set(error, CORE_UNSUPPORTED,
+                                      "a server inside a process has none, since it would hold for all of "
+                                      "the process; leave it out, or run millraced")
+                     : core_sandbox_check(error);
     return at(server, "sandbox", status, error);
 }
 
@@ -508,8 +517,9 @@ static core_status prepare(struct server *server, struct core_error *error)
     };
     core_status status = CORE_OK;
 
-    signal(SIGPIPE, SIG_IGN);
-    make_room_for_descriptors(server->config);
+    if (!server->is_embedded) /* there all our threads block it */
+        signal(SIGPIPE, SIG_IGN);
+    make_room_for_descriptors(server);
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && status == CORE_OK; i++)
         status = judge(server, steps[i](server, error), error);
     if (status != CORE_OK)
@@ -537,14 +547,15 @@ core_status server_check(const struct config_server *config, const struct config
     return status == CORE_OK ? check.status : status;
 }
 
-core_status server_start(struct server **server, const struct config_server *config,
-                         const struct config_profile *profile, struct core_error *error)
+static core_status start(struct server **server, const struct config_server *config,
+                         const struct config_profile *profile, bool is_embedded, struct core_error *error)
 {
     struct server *fresh;
     core_status status = create(&fresh, config, profile, error);
 
     if (status != CORE_OK)
         return status;
+    fresh->is_embedded = is_embedded;
     if ((status = prepare(fresh, error)) != CORE_OK || (status = prepare_profile(fresh, error)) != CORE_OK ||
         (status = create_ios(fresh, error)) != CORE_OK ||
         (status = server_files_start(&fresh->files, error)) != CORE_OK ||
@@ -563,6 +574,18 @@ core_status server_start(struct server **server, const struct config_server *con
     else
         *server = fresh;
     return status;
+}
+
+core_status server_start(struct server **server, const struct config_server *config,
+                         const struct config_profile *profile, struct core_error *error)
+{
+    return start(server, config, profile, false, error);
+}
+
+core_status server_start_embedded(struct server **server, const struct config_server *config,
+                                  const struct config_profile *profile, struct core_error *error)
+{
+    return start(server, config, profile, true, error);
 }
 
 bool server_lives(const struct server *server, char *text, size_t size)

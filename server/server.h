@@ -17,6 +17,14 @@ struct server;
 CORE_CHECKED core_status server_start(struct server **server, const struct config_server *config,
                                       const struct config_profile *profile, struct core_error *error);
 
+/* The same in a process that is not ours, of which it changes nothing: no limit, no signal, no core dump, and with
+ * threads.realtime of `auto` no locked memory but that of keys. The caller's thread blocks all signals, as the
+ * server's do then, and lives until server_stop: when it ends the processes of GPUs do. There may be no listener.
+ * server_sandbox does not follow, and core_secret_end may follow server_stop. */
+CORE_CHECKED core_status server_start_embedded(struct server **server, const struct config_server *config,
+                                               const struct config_profile *profile,
+                                               struct core_error *error);
+
 /* Would server_start succeed now? Runs the same steps as far as they start no thread that stays, open no
  * socket and measure nothing, and calls `found` for each thing that would prevent the start; what is only a
  * warning is logged as at the start. A server that runs is not disturbed: the addresses that it listens on

@@ -47,6 +47,7 @@ struct server_check {
 /* The server: what all threads share. Long because it is the one place that owns every other object. */
 struct server {
     struct server_check *check;                      /* NULL: it starts; set before that */
+    bool is_embedded;                                /* in a process that is not ours; set before that */
     const struct config_server *config;              /* borrowed for the server's life; set before start */
     struct config_profile *profile;                  /* owned; set before start */
     char profile_doubt[512];                         /* server_cores_doubt; set before start */

@@ -155,7 +155,7 @@ core_status server_adopt(struct server *server, int descriptor, struct core_erro
     accepted->inline_keys = true;
     accepted->accepted_ns = core_time_now_ns();
     server_connection_slots_acquire_one(&server->places);
-    assign(server->ios[0], accepted);
+    server_accepted_hand_over(server, accepted);
     return CORE_OK;
 }
 
