@@ -197,7 +197,8 @@ bool gpu_process_ended(const struct gpu_process *process, struct gpu_process_end
     if (poll(&ended, 1, 0) <= 0)
         return false;
     /* It is read and left where it is. Where somebody else collected it, how it ended is not known. */
-    if (waitid(P_PID, (id_t)process->pid, &about, WEXITED | WNOHANG | WNOWAIT) == 0 && about.si_pid != 0)
+    if (waitid(P_PIDFD, (id_t)process->descriptor, &about, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        about.si_pid != 0)
         *end = (struct gpu_process_end){.signalled = about.si_code != CLD_EXITED, .code = about.si_status};
     return true;
 }
@@ -209,13 +210,18 @@ bool gpu_process_thread_ended(const struct gpu_process *process, pid_t thread)
 
 void gpu_process_collect(struct gpu_process *process)
 {
-    while (process->pid > 0 && waitpid(process->pid, NULL, 0) < 0 && errno == EINTR)
+    const bool is_watched = process->descriptor >= 0;
+    const id_t name = (id_t)(is_watched ? process->descriptor : process->pid);
+    while (process->pid > 0 && waitid(is_watched ? P_PIDFD : P_PID, name, NULL, WEXITED) != 0 &&
+           errno == EINTR)
         ;
     forget(process);
 }
 
 void gpu_process_kill(const struct gpu_process *process)
 {
-    if (process->pid > 0)
-        (void)kill(process->pid, SIGKILL); /* not collected yet, so the number is still its own */
+    if (process->descriptor >= 0)
+        (void)syscall(SYS_pidfd_send_signal, process->descriptor, SIGKILL, NULL, 0U);
+    else if (process->pid > 0)
+        (void)kill(process->pid, SIGKILL); /* just started, so the number is still its own */
 }

@@ -1,5 +1,8 @@
 /* The child process as the engine holds it: started with nothing but what it needs, seen to end at once.
  *
+ * It is awaited and killed by a pidfd: where the server is inside a process that collects all its children
+ * (core/embedded.h) this one's number may be another's by then.
+ *
  * A socket joins the two; a byte wakes the other side up. Each has an end of its own, with flags of its own:
  * of an eventfd, which both would share, the child could make a read or a write of the server wait. */
 #ifndef MILLRACE_GPU_PROCESS_H
@@ -42,7 +45,7 @@ char **gpu_process_environment(const char *visible);
 
 /* Starts `program --serve --backend NAME --device INDEX [--uuid UUID] [--user USER]`, to log in the format in which we do,
  * with the descriptors of gpu/child.h, /dev/null as standard input and output, our standard error and
- * environment, default signals, and nothing else. CORE_SYSTEM: there is none. The kernel must have pidfd_open (Linux 5.3). Not on
+ * environment, default signals, and nothing else. CORE_SYSTEM: there is none. The kernel must have pidfds, and waitid of them (Linux 5.4). Not on
  * a real-time thread: see gpu/keeper.h. */
 CORE_CHECKED core_status gpu_process_start(struct gpu_process *process,
                                            const struct gpu_process_options *options,

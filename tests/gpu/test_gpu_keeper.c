@@ -78,8 +78,11 @@ pid_t __wrap_waitpid(pid_t pid, int *status, int options)
 
 int __wrap_waitid(idtype_t type, id_t id, siginfo_t *about, int options)
 {
-    if ((options & (WNOWAIT | WNOHANG)) != (WNOWAIT | WNOHANG))
+    if ((options & (WNOWAIT | WNOHANG)) != (WNOWAIT | WNOHANG)) {
         atomic_fetch_add(gettid() == engine_thread ? &collected_by_engine : &collected, 1);
+        if (sched_getscheduler(0) != SCHED_OTHER)
+            atomic_fetch_add(&collected_urgently, 1);
+    }
     return __real_waitid(type, id, about, options);
 }
 

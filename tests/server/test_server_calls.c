@@ -129,7 +129,7 @@ static struct sock_filter filter[] = {
     PERMIT(getpid),
     /* a card's process and its threads: are they there, and their end */
     PERMIT(tgkill),
-    PERMIT(kill),
+    PERMIT(pidfd_send_signal),
     PERMIT(exit),
     PERMIT(madvise), /* of its stack, at its end */
     /* how it ended; who collects it may have to wait (gpu/keeper.h) */
