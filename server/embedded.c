@@ -8,6 +8,7 @@
 #include "server/server.h"
 
 #include <limits.h>
+#include <openssl/crypto.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -26,6 +27,7 @@ static struct {
     pthread_mutex_t lock;
     _Atomic pid_t process; /* atomic: that it was started in; 0: none. Also read without the lock, after a fork */
     uint32_t connections;
+    bool ends_with_process;
     char path[PATH_MAX]; /* without links */
     struct config_server *config;
     struct config_profile *profile;
@@ -128,8 +130,38 @@ static void forget(void)
     atomic_store(&embedded.process, 0);
 }
 
+static void stop(void)
+{
+    sem_post(&embedded.ended);
+    pthread_join(embedded.thread, NULL);
+    forget();
+}
+
+static bool is_forked(void)
+{
+    const pid_t process = atomic_load(&embedded.process);
+    return process != 0 && process != getpid();
+}
+
+/* What a program that ends has not closed: server and keys go before the libraries that they need do. Who has been
+ * waiting for results waits no more. */
+static void end_with_process(void)
+{
+    if (is_forked() || pthread_mutex_trylock(&embedded.lock) != 0)
+        return;
+    if (embedded.connections > 0) {
+        embedded.config->timeouts.drain_ns = 0;
+        embedded.connections = 0;
+        stop();
+    }
+    pthread_mutex_unlock(&embedded.lock);
+}
+
 static core_status start(const char *path, struct core_error *error)
 {
+    if (!embedded.ends_with_process)
+        embedded.ends_with_process =
+            OPENSSL_init_crypto(0, NULL) == 1 && atexit(end_with_process) == 0; /* before OpenSSL's end */
     snprintf(embedded.path, sizeof embedded.path, "%s", path);
     sem_init(&embedded.started, 0, 0);
     sem_init(&embedded.ended, 0, 0);
@@ -147,13 +179,6 @@ static core_status start(const char *path, struct core_error *error)
     }
     forget();
     return status;
-}
-
-static void stop(void)
-{
-    sem_post(&embedded.ended);
-    pthread_join(embedded.thread, NULL);
-    forget();
 }
 
 /* The server of this configuration runs. */
@@ -187,12 +212,6 @@ static core_status adopt(int *descriptor, struct core_error *error)
 
 /* ---- what the library is for ---- */
 
-static bool is_forked(void)
-{
-    const pid_t process = atomic_load(&embedded.process);
-    return process != 0 && process != getpid();
-}
-
 static core_status embedded_connect(const char *path, int *descriptor, struct core_error *error)
 {
     if (is_forked())
@@ -217,7 +236,7 @@ static void embedded_release(void)
     if (is_forked())
         return;
     pthread_mutex_lock(&embedded.lock);
-    if (--embedded.connections == 0)
+    if (embedded.connections > 0 && --embedded.connections == 0) /* not what comes after the process's end */
         stop();
     pthread_mutex_unlock(&embedded.lock);
 }

@@ -268,18 +268,34 @@ static void test_bytes_are_right_through_a_lane(void **state)
     millrace_disconnect(connection);
 }
 
+static int mappings(void)
+{
+    FILE *file = fopen("/proc/self/maps", "r");
+    int lines = 0;
+    TEST_REQUIRE(file != NULL);
+    for (int got = fgetc(file); got != EOF; got = fgetc(file))
+        lines += got == '\n';
+    fclose(file);
+    return lines;
+}
+
+/* The C library keeps stacks and arenas of threads for the next ones. */
 static void test_nothing_is_left_of_it(void **state)
 {
     static char before[TEXT_BYTES];
+    int mapped = INT_MAX;
     (void)state;
     process_look(before);
     for (int i = 0; i < CYCLES; i++) {
+        if (i == CYCLES / 5)
+            mapped = mappings();
         struct millrace *connection = connect_to(plain_server);
         assert_true(encrypt(connection, 1));
         assert_true(threads() > 4);
         millrace_disconnect(connection);
         process_must_be(before);
     }
+    assert_true(mappings() < mapped + CYCLES / 2);
 }
 
 static void test_keys_are_locked(void **state)
@@ -518,6 +534,37 @@ static void test_listeners_where_they_are_configured(void **state)
     assert_int_not_equal(access(path + strlen("unix:"), F_OK), 0);
 }
 
+/* A program that closes nothing: the server ends with it, though results wait for their reader. */
+static void test_an_exit_ends_it(void **state)
+{
+    char text[PATH_MAX + 512], address[PATH_MAX], path[PATH_MAX];
+    int status = 0;
+    (void)state;
+    snprintf(path, sizeof path, "%s/socket", folder);
+    snprintf(text, sizeof text, BASE "log: {level: error}\nprofile: cpu-only\nlisteners: [{address: 'unix:%s'}]\n",
+             path);
+    configure("exits.yaml", text, address);
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        static const uint8_t packet[PACKET_BYTES];
+        static struct millrace *connection;
+        static struct millrace_opened opened = {.size = sizeof opened};
+        bool good = millrace_connect(address, NULL, PATIENCE_MS, &connection, NULL) == MILLRACE_OK &&
+                    access(path, F_OK) == 0 &&
+                    millrace_open_stream(connection, &contract, PATIENCE_MS, &opened, NULL, NULL) == MILLRACE_OK;
+        for (int i = 0; good && i < 8; i++)
+            good = millrace_data(connection, opened.stream, packet, sizeof packet, NULL, NULL) == MILLRACE_OK;
+        good = good && millrace_process(connection, 0, NULL) == MILLRACE_OK;
+        close(STDERR_FILENO); /* what it says of packets that were not delivered */
+        exit(good ? 17 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 17);
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
 /* ---- threads ---- */
 
 static void *come_and_go(void *unused)
@@ -582,6 +629,7 @@ int main(void)
         cmocka_unit_test(test_a_fork_has_no_server),
         cmocka_unit_test(test_processes_of_cards),
         cmocka_unit_test(test_listeners_where_they_are_configured),
+        cmocka_unit_test(test_an_exit_ends_it),
         cmocka_unit_test(test_threads_come_and_go),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
