@@ -11,10 +11,11 @@ static const struct core_embedded *load(struct core_error *error)
     void *library = dlopen(CORE_EMBEDDED_LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     const struct core_embedded *found = library == NULL ? NULL : dlsym(library, CORE_EMBEDDED_SYMBOL);
     if (found == NULL) {
-        core_error_set(error, CORE_UNSUPPORTED,
-                       "a server inside the process needs libmillraced %s, which does not load: %s; install it, "
-                       "or say where it is (LD_LIBRARY_PATH)",
-                       MILLRACE_VERSION, dlerror());
+        core_error_set(
+            error, CORE_UNSUPPORTED,
+            "a server inside the process needs libmillraced %s, which does not load: %s; install it, "
+            "or say where it is (LD_LIBRARY_PATH)",
+            MILLRACE_VERSION, dlerror());
         return NULL;
     }
     if (strcmp(found->version, MILLRACE_VERSION) == 0)

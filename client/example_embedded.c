@@ -21,7 +21,7 @@ int main(int argc, char **argv)
     const struct millrace_open contract = {.size = sizeof contract,
                                            .packet_bytes = PACKET_BYTES,
                                            .burst_packets = 2,
-                                           .interval_ns = 1000 * 1000, /* a thousand packets a second, */
+                                           .interval_ns = 1000 * 1000,     /* a thousand packets a second, */
                                            .latency_ns = 20 * 1000 * 1000, /* each back within 20 ms */
                                            .cipher = MILLRACE_CIPHER_AES_128_CBC,
                                            .key_kind = MILLRACE_KEY_INLINE,
@@ -34,13 +34,14 @@ int main(int argc, char **argv)
     uint32_t bytes;
 
     snprintf(address, sizeof address, "embedded:%s", argc == 2 ? argv[1] : "millrace.yaml");
-    if (millrace_connect(address, NULL, TIMEOUT_MS, &connection, error) != MILLRACE_OK) /* starts the server */
+    if (millrace_connect(address, NULL, TIMEOUT_MS, &connection, error) !=
+        MILLRACE_OK) /* starts the server */
         return fail("connect", error);
     if (millrace_open_stream(connection, &contract, TIMEOUT_MS, &opened, NULL, error) != MILLRACE_OK)
         return fail("open", error);
     for (int i = 0; i < 10; i++)
-        if (millrace_encrypt(connection, opened.stream, packet, sizeof packet, TIMEOUT_MS, ciphertext, &bytes, NULL,
-                             error) != MILLRACE_OK)
+        if (millrace_encrypt(connection, opened.stream, packet, sizeof packet, TIMEOUT_MS, ciphertext, &bytes,
+                             NULL, error) != MILLRACE_OK)
             return fail("encrypt", error);
     printf("10 packets of %" PRIu32 " bytes, each within %.3f ms\n", bytes, (double)opened.bound_ns / 1e6);
     millrace_disconnect(connection); /* the last one: the server stops, and leaves nothing behind */

@@ -386,10 +386,16 @@ struct millrace_callbacks {
     void *argument;
 };
 
-/* Connects to "unix:/path", "socket:/path", "tcp:host:port" or "tls:host:port", says hello, waits for WELCOME.
- * On "unix:" packets go through memory that is shared with the server, where it offers that (docs/protocol.md,
- * "Lanes"): nothing else changes but what they cost. On "socket:", the same socket, they do not. timeout_ms
- * covers all of that. On success *connection is the caller's, to be given to millrace_disconnect. */
+/* Connects to "unix:/path", "socket:/path", "tcp:host:port", "tls:host:port" or "embedded:/path.yaml", says hello,
+ * waits for WELCOME. On "unix:" packets go through memory that is shared with the server, where it offers that
+ * (docs/protocol.md, "Lanes"): nothing else changes but what they cost. On "socket:", the same socket, they do not.
+ * timeout_ms covers all of that. On success *connection is the caller's, to be given to millrace_disconnect.
+ *
+ * "embedded:" and the path of a server's configuration: the server is inside this process (docs/library.md). The
+ * first connection starts it, which timeout_ms does not cover, and the end of the last one stops it, in
+ * millrace_disconnect: then its threads, processes, descriptors and locked memory are gone. Connections to the same
+ * configuration share it; to another one MILLRACE_INVALID. It needs libmillraced, of the same version as this
+ * library, or MILLRACE_UNSUPPORTED. After a fork only the parent has it. */
 MILLRACE_CHECKED millrace_status millrace_connect(const char *address, const struct millrace_tls *tls,
                                                   int timeout_ms, struct millrace **connection,
                                                   char error[MILLRACE_TEXT_BYTES]);

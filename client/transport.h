@@ -34,7 +34,7 @@ struct client_transport {
     struct ssl_ctx_st *tls_context;
     struct core_lane lane;
     void (*release)(void); /* of the server inside this process, after the close; NULL: it is elsewhere */
-    bool full; /* the lane had no room: that there is some is told by POLLIN, not by POLLOUT */
+    bool full;             /* the lane had no room: that there is some is told by POLLIN, not by POLLOUT */
 };
 
 /* Connects, by deadline_ns, and shakes hands where the address says tls. */

@@ -350,9 +350,8 @@ static core_status server_convert(const struct config_yaml *yaml, const struct r
     struct config_report report = {.yaml = yaml, .error = error};
 
     if (raw->listener_count == 0 && !is_embedded)
-        report.status =
-            core_error_set(error, CORE_INVALID, "%s:%zu: the key 'listeners' is missing; add it", yaml->name,
-                           config_yaml_line(yaml, "listeners"));
+        report.status = core_error_set(error, CORE_INVALID, "%s:%zu: the key 'listeners' is missing; add it",
+                                       yaml->name, config_yaml_line(yaml, "listeners"));
     listeners_from(&report, raw, server);
     threads_from(&report, &raw->threads, &server->threads);
     connections_from(&report, &raw->limits, server->listener_count, &server->limits);

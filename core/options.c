@@ -116,8 +116,10 @@ enum { OPTION_CA = 0x10100, OPTION_CERTIFICATE, OPTION_CERTIFICATE_KEY, OPTION_S
 
 static const struct argp_option server_table[] = {
     {"server", 's', "ADDRESS", 0,
-     "unix:/path, socket:/path (the same, its bytes never through a lane), tcp:host:port or tls:host:port [$MILLRACE_SERVER, else unix:$XDG_RUNTIME_DIR/millrace/"
-     "millraced.sock if it is there, else unix:/run/millrace/millraced.sock]",
+     "unix:/path, socket:/path (the same, never through a lane), tcp:host:port, tls:host:port, or "
+     "embedded:CONFIG.yaml, a server inside this program [$MILLRACE_SERVER, else "
+     "unix:$XDG_RUNTIME_DIR/millrace/millraced.sock if it is there, else "
+     "unix:/run/millrace/millraced.sock]",
      0},
     {"timeout", OPTION_TIMEOUT, "TIME", 0, "give up waiting for an answer after this long, as 500ms [10s]",
      0},

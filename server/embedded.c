@@ -25,7 +25,8 @@
 /* The one server of the process; all but `process` is guarded by the lock. */
 static struct {
     pthread_mutex_t lock;
-    _Atomic pid_t process; /* atomic: that it was started in; 0: none. Also read without the lock, after a fork */
+    _Atomic pid_t
+        process; /* atomic: that it was started in; 0: none. Also read without the lock, after a fork */
     uint32_t connections;
     bool ends_with_process;
     char path[PATH_MAX]; /* without links */
@@ -191,10 +192,11 @@ static core_status ensure(const char *given, struct core_error *error)
         return start(path, error);
     if (strcmp(path, embedded.path) == 0)
         return CORE_OK;
-    return core_error_set(error, CORE_INVALID,
-                          "the server inside this process runs with %s, and there can be one: connect to that, "
-                          "or close all connections to it first",
-                          embedded.path);
+    return core_error_set(
+        error, CORE_INVALID,
+        "the server inside this process runs with %s, and there can be one: connect to that, "
+        "or close all connections to it first",
+        embedded.path);
 }
 
 static core_status adopt(int *descriptor, struct core_error *error)

@@ -49,8 +49,7 @@ static rlim_t descriptor_limit(const struct server *server)
 static void make_room_for_descriptors(const struct server *server)
 {
     const struct config_server *config = server->config;
-    uint32_t needed =
-        (config->listener_count > 0 ? config->limits.connections : 0) + DESCRIPTORS_BESIDE;
+    uint32_t needed = (config->listener_count > 0 ? config->limits.connections : 0) + DESCRIPTORS_BESIDE;
     rlim_t permitted = descriptor_limit(server);
     int first = eventfd(0, EFD_CLOEXEC);
     int last = fcntl(first, F_DUPFD_CLOEXEC, (int)(permitted < needed ? permitted : needed) - 1);

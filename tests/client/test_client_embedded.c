@@ -134,9 +134,9 @@ static void add_children(char *text)
 
 static void process_look(char text[TEXT_BYTES])
 {
-    static const char *const lines[] = {"Umask",      "Uid",    "Gid",    "Groups",  "VmLck",        "Threads",
-                                        "SigPnd",     "ShdPnd", "SigBlk", "CapEff", "NoNewPrivs", "Seccomp",
-                                        "CoreDumping", "Cpus_allowed_list", NULL};
+    static const char *const lines[] = {
+        "Umask",  "Uid",    "Gid",        "Groups",  "VmLck",       "Threads",           "SigPnd", "ShdPnd",
+        "SigBlk", "CapEff", "NoNewPrivs", "Seccomp", "CoreDumping", "Cpus_allowed_list", NULL};
     char path[PATH_MAX];
     struct sched_param priority;
     text[0] = '\0';
@@ -229,8 +229,8 @@ static bool stream_packet(struct millrace *connection, struct stream *stream, ui
     int made = 0;
     for (uint32_t i = 0; i < bytes; i++)
         packet[i] = (uint8_t)(number + stream->id * 31 + i * i);
-    return millrace_encrypt(connection, stream->id, packet, bytes, PATIENCE_MS, ciphertext, &got, NULL, NULL) ==
-               MILLRACE_OK &&
+    return millrace_encrypt(connection, stream->id, packet, bytes, PATIENCE_MS, ciphertext, &got, NULL,
+                            NULL) == MILLRACE_OK &&
            EVP_EncryptUpdate(stream->chain, expected, &made, packet, (int)bytes) == 1 && got == bytes &&
            made == (int)bytes && memcmp(ciphertext, expected, bytes) == 0;
 }
@@ -324,11 +324,11 @@ static void test_an_end_with_streams_open(void **state)
         struct millrace *connection = connect_to(plain_server);
         for (int j = 0; j < 3; j++) {
             struct millrace_opened opened = {.size = sizeof opened};
-            assert_int_equal(
-                millrace_open_stream(connection, &contract, PATIENCE_MS, &opened, NULL, NULL), MILLRACE_OK);
+            assert_int_equal(millrace_open_stream(connection, &contract, PATIENCE_MS, &opened, NULL, NULL),
+                             MILLRACE_OK);
             for (int packets = 0; packets < 8; packets++)
-                assert_int_equal(
-                    millrace_data(connection, opened.stream, packet, sizeof packet, NULL, NULL), MILLRACE_OK);
+                assert_int_equal(millrace_data(connection, opened.stream, packet, sizeof packet, NULL, NULL),
+                                 MILLRACE_OK);
         }
         assert_int_equal(millrace_process(connection, 0, NULL), MILLRACE_OK);
         millrace_disconnect(connection);
@@ -430,7 +430,8 @@ static bool is_blocked_by_all(int number)
 
 static void test_signals_are_the_callers(void **state)
 {
-    static const int numbers[] = {SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD, SIGPIPE, SIGALRM, SIGQUIT};
+    static const int numbers[] = {SIGHUP,  SIGINT,  SIGTERM, SIGUSR1, SIGUSR2,
+                                  SIGCHLD, SIGPIPE, SIGALRM, SIGQUIT};
     const struct sigaction mine = {.sa_handler = handle};
     struct sigaction before;
     (void)state;
@@ -541,8 +542,8 @@ static void test_an_exit_ends_it(void **state)
     int status = 0;
     (void)state;
     snprintf(path, sizeof path, "%s/socket", folder);
-    snprintf(text, sizeof text, BASE "log: {level: error}\nprofile: cpu-only\nlisteners: [{address: 'unix:%s'}]\n",
-             path);
+    snprintf(text, sizeof text,
+             BASE "log: {level: error}\nprofile: cpu-only\nlisteners: [{address: 'unix:%s'}]\n", path);
     configure("exits.yaml", text, address);
     fflush(NULL);
     const pid_t child = fork();
@@ -550,9 +551,10 @@ static void test_an_exit_ends_it(void **state)
         static const uint8_t packet[PACKET_BYTES];
         static struct millrace *connection;
         static struct millrace_opened opened = {.size = sizeof opened};
-        bool good = millrace_connect(address, NULL, PATIENCE_MS, &connection, NULL) == MILLRACE_OK &&
-                    access(path, F_OK) == 0 &&
-                    millrace_open_stream(connection, &contract, PATIENCE_MS, &opened, NULL, NULL) == MILLRACE_OK;
+        bool good =
+            millrace_connect(address, NULL, PATIENCE_MS, &connection, NULL) == MILLRACE_OK &&
+            access(path, F_OK) == 0 &&
+            millrace_open_stream(connection, &contract, PATIENCE_MS, &opened, NULL, NULL) == MILLRACE_OK;
         for (int i = 0; good && i < 8; i++)
             good = millrace_data(connection, opened.stream, packet, sizeof packet, NULL, NULL) == MILLRACE_OK;
         good = good && millrace_process(connection, 0, NULL) == MILLRACE_OK;
