@@ -8,7 +8,7 @@
 #include "server/server.h"
 
 #include <limits.h>
-#include <openssl/crypto.h>
+#include <openssl/ssl.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -160,9 +160,8 @@ static void end_with_process(void)
 
 static core_status start(const char *path, struct core_error *error)
 {
-    if (!embedded.ends_with_process)
-        embedded.ends_with_process =
-            OPENSSL_init_crypto(0, NULL) == 1 && atexit(end_with_process) == 0; /* before OpenSSL's end */
+    if (!embedded.ends_with_process) /* before OpenSSL, whose end is registered first */
+        embedded.ends_with_process = OPENSSL_init_ssl(0, NULL) == 1 && atexit(end_with_process) == 0;
     snprintf(embedded.path, sizeof embedded.path, "%s", path);
     sem_init(&embedded.started, 0, 0);
     sem_init(&embedded.ended, 0, 0);

@@ -32,6 +32,11 @@
 #define PACKETS      50
 #define CYCLES       50
 #define THREADS      4
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define GROWS_BY_ITSELF true /* the memory of a sanitizer */
+#else
+#define GROWS_BY_ITSELF false
+#endif
 #define TEXT_BYTES   65536
 
 static char folder[64];
@@ -295,7 +300,7 @@ static void test_nothing_is_left_of_it(void **state)
         millrace_disconnect(connection);
         process_must_be(before);
     }
-    assert_true(mappings() < mapped + CYCLES / 2);
+    assert_true(mappings() < mapped + CYCLES / 2 || GROWS_BY_ITSELF);
 }
 
 static void test_keys_are_locked(void **state)
