@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -116,7 +117,7 @@ static void add_signals(char *text)
 {
     struct sigaction action;
     for (int number = 1; number < NSIG; number++)
-        if (sigaction(number, NULL, &action) == 0 && (action.sa_handler != SIG_DFL || action.sa_flags != 0))
+        if (sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_DFL)
             add(text, "signal %d: %p, flags %x\n", number, (void *)action.sa_handler, action.sa_flags);
 }
 
@@ -521,6 +522,31 @@ static void test_processes_of_cards(void **state)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 17);
     assert_int_equal(waitpid(-1, &status, WNOHANG), -1);
     process_must_be(before);
+
+    const struct sigaction ignored = {.sa_handler = SIG_IGN};
+    struct sigaction usual;
+    sigaction(SIGCHLD, &ignored, &usual); /* the system collects them */
+    struct millrace *connection = connect_to(address);
+    assert_true(encrypt(connection, 2));
+    millrace_disconnect(connection);
+    sigaction(SIGCHLD, &usual, NULL);
+    process_must_be(before);
+}
+
+static void test_real_time_is_the_threads_alone(void **state)
+{
+    static char before[TEXT_BYTES];
+    char address[PATH_MAX];
+    (void)state;
+    configure("realtime.yaml",
+              "limits: {streams: 64, streams_per_connection: 64}\nprofile: cpu-only\nlog: {level: error}\n"
+              "threads: {io: 1, workers: 1, realtime: auto}\n",
+              address);
+    process_look(before);
+    struct millrace *connection = connect_to(address);
+    assert_true(encrypt(connection, 2));
+    millrace_disconnect(connection);
+    process_must_be(before);
 }
 
 static void test_listeners_where_they_are_configured(void **state)
@@ -604,9 +630,21 @@ static void test_threads_come_and_go(void **state)
 
 /* ---- all ---- */
 
+static void *end_at_once(void *unused)
+{
+    return unused;
+}
+
 static int set_up(void **state)
 {
+    struct rlimit files;
+    pthread_t first; /* a sanitizer begins one of its own with it */
     (void)state;
+    TEST_REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);
+    files.rlim_cur = files.rlim_max > 700 ? 700 : files.rlim_cur; /* so that it can be raised */
+    TEST_REQUIRE(setrlimit(RLIMIT_NOFILE, &files) == 0);
+    if (pthread_create(&first, NULL, end_at_once, NULL) != 0 || pthread_join(first, NULL) != 0)
+        return -1;
     snprintf(folder, sizeof folder, "/tmp/millrace-embedded-XXXXXX");
     if (mkdtemp(folder) == NULL)
         return -1;
@@ -635,6 +673,7 @@ int main(void)
         cmocka_unit_test(test_a_log_without_a_reader_ends_nobody),
         cmocka_unit_test(test_a_fork_has_no_server),
         cmocka_unit_test(test_processes_of_cards),
+        cmocka_unit_test(test_real_time_is_the_threads_alone),
         cmocka_unit_test(test_listeners_where_they_are_configured),
         cmocka_unit_test(test_an_exit_ends_it),
         cmocka_unit_test(test_threads_come_and_go),

@@ -8,9 +8,12 @@
 
 #include "core/secret.h"
 
+#include <openssl/crypto.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define HEAP_BYTES 65536
 
@@ -133,6 +136,49 @@ static void a_block_from_before_init_is_freed_after(void **state)
     core_secret_free(early_block, 32);
 }
 
+static void a_fork_gets_none_of_it(void **state)
+{
+    (void)state;
+    unsigned char *block = core_secret_alloc(256);
+    int status = 0;
+    assert_non_null(block);
+    memset(block, 0xAA, 256);
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(all_are(block, 256, 0) ? 0 : 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_true(all_are(block, 256, 0xAA));
+    core_secret_free(block, 256);
+}
+
+static void an_end_gives_it_back(void **state)
+{
+    (void)state;
+    bool locked;
+    core_secret_end();
+    core_secret_end();
+    void *block = core_secret_alloc(1024);
+    assert_non_null(block);
+    assert_false(core_secret_holds(block));
+    core_secret_free(block, 1024);
+
+    assert_int_equal(core_secret_reserve(4 * HEAP_BYTES, &locked, NULL), CORE_OK);
+    block = core_secret_alloc(2 * HEAP_BYTES); /* more than the first one had */
+    assert_true(core_secret_holds(block));
+    core_secret_free(block, 2 * HEAP_BYTES);
+    assert_int_equal(core_secret_init_openssl(HEAP_BYTES, &locked, NULL), CORE_OK);
+    assert_true(CRYPTO_secure_malloc_initialized());
+    core_secret_end();
+    assert_false(CRYPTO_secure_malloc_initialized());
+
+    assert_true(CRYPTO_secure_malloc_init(HEAP_BYTES, 16) > 0); /* somebody else's */
+    assert_int_equal(core_secret_init_openssl(HEAP_BYTES, &locked, NULL), CORE_OK);
+    core_secret_end();
+    assert_true(CRYPTO_secure_malloc_initialized());
+    assert_int_equal(CRYPTO_secure_malloc_done(), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +190,8 @@ int main(void)
         cmocka_unit_test(freed_blocks_are_wiped),
         cmocka_unit_test(a_full_heap_says_null_and_recovers),
         cmocka_unit_test(wipe_overwrites),
+        cmocka_unit_test(a_fork_gets_none_of_it),
+        cmocka_unit_test(an_end_gives_it_back),
     };
     return cmocka_run_group_tests_name("core/secret", tests, early_alloc, NULL);
 }
