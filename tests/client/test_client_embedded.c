@@ -38,7 +38,7 @@
 #else
 #define GROWS_BY_ITSELF false
 #endif
-#define TEXT_BYTES   65536
+#define TEXT_BYTES 65536
 
 static char folder[64];
 static char plain_server[PATH_MAX]; /* address */
@@ -575,7 +575,7 @@ static void test_an_exit_ends_it(void **state)
     snprintf(path, sizeof path, "%s/socket", folder);
     snprintf(text, sizeof text,
              BASE "log: {level: error}\nprofile: cpu-only\nlisteners: [{address: 'unix:%s'}]\n"
-             "timeouts: {drain_ms: 1h, stall_ms: 1h}\n",
+                  "timeouts: {drain_ms: 5min, stall_ms: 5min}\n",
              path);
     configure("exits.yaml", text, address);
     fflush(NULL);
@@ -586,10 +586,9 @@ static void test_an_exit_ends_it(void **state)
         static struct millrace_opened opened = {.size = sizeof opened};
         struct millrace_open large = contract; /* its results have no room on their way */
         large.burst_packets = 1000;
-        bool good =
-            millrace_connect(address, NULL, PATIENCE_MS, &connection, NULL) == MILLRACE_OK &&
-            access(path, F_OK) == 0 &&
-            millrace_open_stream(connection, &large, PATIENCE_MS, &opened, NULL, NULL) == MILLRACE_OK;
+        bool good = millrace_connect(address, NULL, PATIENCE_MS, &connection, NULL) == MILLRACE_OK &&
+                    access(path, F_OK) == 0 &&
+                    millrace_open_stream(connection, &large, PATIENCE_MS, &opened, NULL, NULL) == MILLRACE_OK;
         for (int i = 0; good && i < 1000; i++)
             good = millrace_data(connection, opened.stream, packet, sizeof packet, NULL, NULL) == MILLRACE_OK;
         for (int i = 0; good && i < 1000 && millrace_unsent_bytes(connection) > 0; i++) {
