@@ -23,9 +23,11 @@ struct lane {
 };
 
 /* Whose the worker is: of the thread that does its work. */
-enum { AWAKE, /* its own thread's */
-       ASLEEP, /* nobody's: who finds it so may take it */
-       SERVED /* a producer's, that does its work: its own thread waits */ };
+enum {
+    AWAKE,  /* its own thread's */
+    ASLEEP, /* nobody's: who finds it so may take it */
+    SERVED  /* a producer's, that does its work: its own thread waits */
+};
 
 struct cpu_worker {
     struct cpu_scheduler *scheduler;                   /* owned by whose the worker is */

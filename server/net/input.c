@@ -315,7 +315,8 @@ static size_t step(struct server_connection *connection, uint8_t *bytes, size_t 
 struct lookahead {
     size_t at;                      /* the first frame that was not looked at yet */
     uint32_t ids[LOOKAHEAD_FRAMES]; /* of those that were; 0: no DATA */
-    uint32_t named, found, asked;   /* frames whose place in the table, whose stream, whose packet was asked for */
+    uint32_t named, found,
+        asked; /* frames whose place in the table, whose stream, whose packet was asked for */
     uint32_t begun;
 };
 

@@ -47,16 +47,16 @@ struct server_io {
     struct server_watch timer, tick;      /* timerfds: for waiting streams; every TICK_MS (io.c) */
     struct server_polls turns;            /* for the earliest time at which input of a turn can have come */
     core_ns beat_ns;                      /* the longest sleep while streams are open */
-    core_ns allowed_ns;             /* a turn that has taken longer is late: in_ns and the rest before it */
+    core_ns allowed_ns; /* a turn that has taken longer is late: in_ns and the rest before it */
     struct perfmodel_cpu_worker worker; /* what bursts of each worker may cost */
-    size_t turn_bytes;              /* read since the last end of a turn */
-    uint64_t packets;               /* received whole, ever */
-    uint64_t rate_packets;          /* as of rate_ns */
-    core_ns rate_ns;                /* when the rate was last taken */
-    double packets_per_ns;          /* rate of arrival over about the last millisecond */
-    uint32_t latency_classes[64];   /* open streams by floor(log2(counted_ns)) */
-    struct server_watch *listening; /* I/O thread 0: by number of the listener */
-    struct server_ivs ivs;          /* for streams whose client gives none */
+    size_t turn_bytes;                  /* read since the last end of a turn */
+    uint64_t packets;                   /* received whole, ever */
+    uint64_t rate_packets;              /* as of rate_ns */
+    core_ns rate_ns;                    /* when the rate was last taken */
+    double packets_per_ns;              /* rate of arrival over about the last millisecond */
+    uint32_t latency_classes[64];       /* open streams by floor(log2(counted_ns)) */
+    struct server_watch *listening;     /* I/O thread 0: by number of the listener */
+    struct server_ivs ivs;              /* for streams whose client gives none */
     struct server_connection *connections;
     struct server_connection_cursor cursor;              /* position of the admin thread's stream dump */
     struct server_connection *dirty;                     /* to flush or resume at the end of the turn */

@@ -31,8 +31,7 @@ static struct server_packet *packet_at(const struct server_block *block, uint32_
 
 uint32_t server_stream_queue_packets(const struct core_stream_spec *spec, uint32_t backlog_packets)
 {
-    return backlog_packets +
-           (uint32_t)(QUEUE_SPARE_BYTES / packet_stride(spec));
+    return backlog_packets + (uint32_t)(QUEUE_SPARE_BYTES / packet_stride(spec));
 }
 
 uint32_t server_stream_gpu_packets(const struct core_stream_spec *spec)

@@ -661,8 +661,8 @@ static double served_of(const struct config_profile *profile, uint32_t packet_by
     spec.packet_bytes = packet_bytes;
     spec.interval_ns = MS;
     spec.latency_ns = 2000 * MS;
-    test_server_start(&server,
-                      "threads: {io: 1, workers: 1, cores: 2, realtime: off}\nadmin: 'unix:admin'\n", profile);
+    test_server_start(&server, "threads: {io: 1, workers: 1, cores: 2, realtime: off}\nadmin: 'unix:admin'\n",
+                      profile);
     test_client_connect(&client, test_server_unix(&server), NULL);
     struct test_stream *stream = test_stream_open(&client, &spec, 1);
     for (int i = 0; i < packets; i++) {
@@ -681,7 +681,7 @@ static void sleeping_workers_are_served_in_time_only(void **state)
 {
     struct config_profile profile = test_profile_real;
     (void)state;
-    profile.margins.in_ns = 20 * MS; /* no turn is longer here */
+    profile.margins.in_ns = 20 * MS;                   /* no turn is longer here */
     assert_true(served_of(&profile, 1408, 100) >= 50); /* the monitor wakes the worker now and then */
     assert_true(served_of(&profile, 65520, 20) == 0);  /* 16 pieces one after another: longer than a burst */
     profile.margins.in_ns = US;
