@@ -326,6 +326,7 @@ struct millrace_closed {
     enum millrace_close_reason reason;
     uint64_t packets, bytes, met, missed; /* bytes: of ciphertext */
     char text[MILLRACE_TEXT_BYTES];       /* with LOST: why; else "" */
+    enum millrace_refusal refused;        /* with LOST: what no other node will judge otherwise; 0: nothing */
 };
 
 enum millrace_notice_kind {

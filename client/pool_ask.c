@@ -158,6 +158,13 @@ static const char *cause_of(const struct client_pool *pool)
     return "all are stopping";
 }
 
+/* A contract or a key that one node does not take is not for others to judge. */
+static bool may_pass(enum protocol_refusal code)
+{
+    return code == PROTOCOL_REFUSED_CAPACITY || code == PROTOCOL_REFUSED_LIMIT ||
+           code == PROTOCOL_REFUSED_DRAINING || code == PROTOCOL_REFUSED_INTERNAL;
+}
+
 /* Nobody has granted it, and nobody else is to be asked. */
 static void give_up(struct client_pool *pool, struct client_ask *ask)
 {
@@ -168,6 +175,8 @@ static void give_up(struct client_pool *pool, struct client_ask *ask)
     else
         snprintf(refused.text, sizeof refused.text, "%.440s (nodes asked: %u)", ask->refused.text, ask->asked);
     if (ask->resumes) {
+        stream->sums.refused =
+            may_pass(refused.code) ? (enum millrace_refusal)0 : (enum millrace_refusal)refused.code;
         client_pool_stream_end(pool, stream, MILLRACE_CLOSE_LOST,
                                "its node is gone, and it can not go on elsewhere: %s", refused.text);
     } else if (ask->type != PROTOCOL_PING) {
@@ -175,13 +184,6 @@ static void give_up(struct client_pool *pool, struct client_ask *ask)
         client_ask_answer(pool, ask, &refused);
     }
     client_ask_free(ask);
-}
-
-/* A contract or a key that one node does not take is not for others to judge. */
-static bool may_pass(enum protocol_refusal code)
-{
-    return code == PROTOCOL_REFUSED_CAPACITY || code == PROTOCOL_REFUSED_LIMIT ||
-           code == PROTOCOL_REFUSED_DRAINING || code == PROTOCOL_REFUSED_INTERNAL;
 }
 
 static void end_round(struct client_pool *pool, struct client_ask *ask)

@@ -354,7 +354,8 @@ void client_pool_stream_result(struct client_pool_stream *stream, const struct p
     }
     if (!again) {
         if (encrypted && stream->in_gap && (int32_t)(sequence - stream->mended) < 0)
-            mend_result(stream, body, pool->now_ns - eligible, pool->upper->welcome.version);
+            mend_result(stream, body, core_time_max(pool->now_ns - eligible, 0),
+                        pool->upper->welcome.version);
         if (encrypted)
             count(stream, body, header->body_bytes - ahead);
         stream->told++;
