@@ -184,12 +184,15 @@ static core_status on_notice(struct millrace *connection, const struct protocol_
     struct core_error error;
     if (protocol_notice_read(body, header->body_bytes, &notice, &error))
         return breach(connection, &error);
+    const bool leaving = notice.kind == PROTOCOL_NOTICE_LEAVING;
+    if (leaving && (header->id != 0 || connection->welcome.version < 4))
+        return client_fail(connection, CORE_INVALID, CLIENT_BREACH "NOTICE leaving, which can not be here");
     const struct client_stream *stream = client_streams_find(&connection->streams, header->id);
-    if (stream == NULL)
+    if (stream == NULL && !leaving)
         return client_fail(connection, CORE_INVALID,
                            CLIENT_BREACH "NOTICE of stream %" PRIu32 ", which is not open", header->id);
     const struct millrace_notice shown = client_show_notice(&notice);
-    if (connection->callbacks.on_notice != NULL && !stream->unwanted)
+    if (connection->callbacks.on_notice != NULL && (leaving || !stream->unwanted))
         connection->callbacks.on_notice(connection->callbacks.argument, header->id, &shown);
     return CORE_OK;
 }

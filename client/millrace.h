@@ -333,6 +333,9 @@ enum millrace_notice_kind {
     MILLRACE_NOTICE_DEGRADED = 1, /* its GPU is lost: served as far as it goes, in the order of deadlines */
     MILLRACE_NOTICE_RESTORED = 2, /* its promise holds again */
     MILLRACE_NOTICE_MOVED = 3,    /* another unit serves it from now on; the promise has held all the time */
+    MILLRACE_NOTICE_LEAVING =
+        4, /* of the connection (stream 0): the server is about to stop, and serves all its
+                                     streams until then: open them at another server (unit: none, 0) */
 };
 
 struct millrace_notice {
