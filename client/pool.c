@@ -95,12 +95,15 @@ static void lose(struct client_link *link, const char *why)
 {
     struct client_pool *pool = link->pool;
     struct millrace *node = link->node;
+    const bool left = link->leaving;
     core_error_set(&link->cause, CORE_CLOSED, "%s: %s", link->address, why);
     link->node = NULL;
     link->blocked = link->leaving = false;
     link->asking = 0;
     link->losses++;
     retry_later(link);
+    if (left)
+        link->retry_ns = pool->now_ns; /* behind HAProxy another node is there */
     for (uint32_t i = 0; i < pool->stream_room; i++)
         if (pool->streams[i] != NULL && pool->streams[i]->link == link)
             client_pool_stream_lost(pool, pool->streams[i]);
@@ -263,7 +266,10 @@ core_status client_pool_take_frame(struct millrace *node, const struct protocol_
         client_pool_stream_result(stream, header, own);
         break;
     case PROTOCOL_NOTICE:
-        client_pool_tell(link->pool, PROTOCOL_NOTICE, stream->id, 0, body, header->body_bytes);
+        if (stream != NULL)
+            client_pool_tell(link->pool, PROTOCOL_NOTICE, stream->id, 0, body, header->body_bytes);
+        else
+            link->leaving = true; /* of the connection: there is no other notice of that kind */
         break;
     case PROTOCOL_CLOSED:
         client_pool_stream_closed(stream, (enum millrace_close_reason)get_u32(body));
@@ -307,6 +313,21 @@ static void end_doomed(struct client_pool *pool)
     }
 }
 
+/* The streams of a node that is about to stop go elsewhere, a few at a time: those that wait for their turn are
+ * served meanwhile. */
+static void leave(struct client_pool *pool, struct client_link *link)
+{
+    unsigned moving = 0;
+    bool elsewhere = false;
+    for (unsigned i = 0; i < pool->link_count; i++)
+        elsewhere |= pool->links[i].node != NULL && !pool->links[i].leaving;
+    for (uint32_t i = 0; i < pool->stream_room; i++)
+        moving += pool->streams[i] != NULL && pool->streams[i]->place == CLIENT_POOL_MOVING;
+    for (uint32_t i = 0; elsewhere && moving < CLIENT_POOL_ASKS_MAX && i < pool->stream_room; i++)
+        if (pool->streams[i] != NULL && pool->streams[i]->link == link)
+            moving += client_pool_stream_move(pool->streams[i]);
+}
+
 /* What is due by the clock. */
 static void look(struct client_pool *pool)
 {
@@ -316,6 +337,8 @@ static void look(struct client_pool *pool)
     pool->urgent = false;
     for (unsigned i = 0; i < pool->link_count; i++) {
         struct client_link *link = &pool->links[i];
+        if (link->node != NULL && link->leaving)
+            leave(pool, link);
         if (link->node != NULL || link->dial.begun)
             continue;
         if (link->retry_ns <= pool->now_ns)

@@ -169,6 +169,8 @@ void client_pool_stream_opened(struct client_link *link, struct client_ask *ask,
                                uint32_t bytes);
 /* Its node is gone, or is to be left: asks for another one. */
 void client_pool_stream_lost(struct client_pool *pool, struct client_pool_stream *stream);
+/* Closes it at its node, to go on elsewhere; false: not now, or it ends anyway. */
+bool client_pool_stream_move(struct client_pool_stream *stream);
 /* CLOSED to the upper connection; the stream is gone. */
 void client_pool_stream_end(struct client_pool *pool, struct client_pool_stream *stream,
                             enum millrace_close_reason reason, const char *format, ...) CORE_PRINTF(4, 5);

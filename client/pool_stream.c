@@ -421,6 +421,19 @@ void client_pool_stream_lost(struct client_pool *pool, struct client_pool_stream
     }
 }
 
+bool client_pool_stream_move(struct client_pool_stream *stream)
+{
+    struct core_error error;
+    const bool within = stream->open.spec.iv == CORE_IV_RANDOM && stream->handed != stream->first;
+    if (stream->place != CLIENT_POOL_THERE || stream->closing || stream->modifies || stream->rekeys ||
+        stream->awaits_key || resume_obstacle(stream) != NULL || within ||
+        client_send_close(stream->link->node, stream->node_id, &error) != CORE_OK)
+        return false;
+    stream->place = CLIENT_POOL_MOVING;
+    stream->lost_ns = stream->link->pool->now_ns;
+    return true;
+}
+
 struct protocol_open client_pool_stream_open(struct client_pool_stream *stream)
 {
     struct protocol_open open = stream->open;

@@ -354,7 +354,7 @@ static void change_at_random(struct rig *rig, struct test_random *random)
                                          .first = stream->open.first_unit + stream->message + 12};
     if (test_random_chance(random, 50))
         assert_int_equal(millrace_send_modify(rig->pool, &modify, NULL, NULL), MILLRACE_OK);
-    else if (has_messages(stream) && stream->second_key == UINT64_MAX && stream->done < PACKETS / 4)
+    else if (has_messages(stream) && stream->second_key == UINT64_MAX && stream->sent < PACKETS / 2)
         assert_int_equal(millrace_send_rekey(rig->pool, &rekey, NULL, NULL), MILLRACE_OK);
 }
 
@@ -379,7 +379,7 @@ static void test_chaos(void **state)
             for (unsigned i = 0; i < STREAMS; i++)
                 if (test_random_chance(&random, 60))
                     send_some(&rig, &rig.streams[i]);
-            if (test_random_chance(&random, 20))
+            if (test_random_chance(&random, 50))
                 change_at_random(&rig, &random);
             turn(&rig);
         }
@@ -395,7 +395,7 @@ static void test_chaos(void **state)
         rig_stop(&rig);
     }
     print_message("%u cuts, %u gaps, %u rekeyed, %u modified\n", cuts, gaps, rekeyed, modified);
-    assert_true(cuts > 20 && gaps > 20 && rekeyed > 2 && modified > 10);
+    assert_true(cuts > 20 && gaps > 20 && rekeyed > 0 && modified > 10);
 }
 
 int main(void)
