@@ -398,10 +398,264 @@ static void test_chaos(void **state)
     assert_true(cuts > 20 && gaps > 20 && rekeyed > 0 && modified > 10);
 }
 
+static void open_one(struct rig *rig, enum kind kind, uint64_t seed)
+{
+    struct test_random random = {seed};
+    open_all(rig, 1, &kind, &random);
+}
+
+static void run_to_the_end(struct rig *rig)
+{
+    while (!all_closed(rig)) {
+        for (unsigned i = 0; i < rig->count; i++)
+            send_some(rig, &rig->streams[i]);
+        turn(rig);
+    }
+    check_all(rig);
+}
+
+/* As many as are said, each once, and the answer says how many. */
+static void test_refused_everywhere(void **state)
+{
+    static const struct chaos_options full = {.refuse_percent = 100}, options[NODES] = {full, full, full};
+    static const unsigned attempts[] = {2, 0};
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        const struct millrace_pool pool = {.attempts = attempts[i]};
+        struct rig rig;
+        struct stream stream;
+        struct test_random random = {1};
+        rig_start(&rig, options, NODES, 1000, 1, &pool);
+        stream_make(&stream, CHAIN, &random);
+        assert_int_equal(millrace_send_open(rig.pool, &stream.open, NULL, NULL), MILLRACE_OK);
+        while (rig.refused == 0)
+            turn(&rig);
+        assert_int_equal(rig.asked, attempts[i] > 0 ? attempts[i] : NODES);
+        assert_non_null(strstr(rig.refusal, attempts[i] > 0 ? "full (nodes asked: 2)" : "full (nodes asked: 3)"));
+        unsigned opens = 0;
+        for (unsigned n = 0; n < NODES; n++)
+            opens += atomic_load(&rig.nodes[n].opens);
+        assert_int_equal(opens, rig.asked);
+        assert_int_equal(millrace_send_query(rig.pool, &stream.open, NULL, NULL), MILLRACE_OK);
+        while (rig.refused == 1)
+            turn(&rig);
+        rig_stop(&rig);
+    }
+}
+
+/* The one that has room is found, also by blocking calls. */
+static void test_one_has_room(void **state)
+{
+    static const struct chaos_options options[NODES] = {{.refuse_percent = 100}, {.refuse_percent = 100}, {0}};
+    const struct millrace_pool pool = {.attempts = 3};
+    struct millrace_opened opened = {.size = sizeof opened};
+    struct millrace_closed closed = {.size = sizeof closed};
+    struct millrace_result result = {.size = sizeof result};
+    struct stream stream;
+    struct test_random random = {1};
+    struct rig rig;
+    uint8_t cipher[PACKET_MAX + 16];
+    uint32_t bytes;
+    int64_t round_trip_ns;
+    (void)state;
+    rig_start(&rig, options, NODES, 1000, 1, &pool);
+    stream_make(&stream, PADDED, &random);
+    for (unsigned i = 0; i < 8; i++) {
+        assert_int_equal(millrace_query(rig.pool, &stream.open, PATIENCE_MS, &opened, NULL, NULL), MILLRACE_OK);
+        assert_int_equal(millrace_open_stream(rig.pool, &stream.open, PATIENCE_MS, &opened, NULL, NULL),
+                         MILLRACE_OK);
+        assert_in_range(opened.asked, 1, 3);
+        assert_int_equal(millrace_encrypt(rig.pool, opened.stream, "packet", 6, PATIENCE_MS, cipher, &bytes,
+                                          &result, NULL),
+                         MILLRACE_OK);
+        assert_int_equal(bytes, 16);
+        assert_int_equal(millrace_close_stream(rig.pool, opened.stream, PATIENCE_MS, &closed, NULL),
+                         MILLRACE_OK);
+        assert_int_equal(closed.packets, 1);
+    }
+    assert_int_equal(millrace_ping(rig.pool, PATIENCE_MS, &round_trip_ns, NULL), MILLRACE_OK);
+    assert_int_equal(atomic_load(&rig.nodes[2].streams), 0);
+    rig_stop(&rig);
+}
+
+/* A key that takes no IV: what needs one ends, with the reason; what does not goes on. */
+static void test_key_without_client_iv(void **state)
+{
+    static const struct chaos_options cut = {.cut_bytes = 3000, .takes_no_iv = true}, options[NODES] = {cut, cut};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    (void)state;
+    struct rig rig;
+    rig_start(&rig, options, 2, 4, 3, &pool);
+    open_one(&rig, CHAIN, 1);
+    run_to_the_end(&rig);
+    assert_true(rig.streams[0].lost);
+    assert_int_equal(rig.streams[0].end.refused, MILLRACE_REFUSED_IV);
+    assert_non_null(strstr(rig.streams[0].end.text, "its node is gone, and it can not go on elsewhere: this key "
+                                                    "takes no IV of a client"));
+    rig_stop(&rig);
+    rig_start(&rig, options, 2, 4, 3, &pool);
+    open_one(&rig, COUNTER, 1);
+    run_to_the_end(&rig);
+    assert_false(rig.streams[0].lost);
+    assert_true(rig.streams[0].gaps > 0);
+    rig_stop(&rig);
+}
+
+/* What can not be begun anew: a message longer than what is kept. */
+static void test_message_too_long(void **state)
+{
+    static const struct chaos_options options[NODES] = {{.cut_bytes = 40000}, {0}};
+    const struct millrace_pool pool = {.kept_bytes_max = 4000, .patience_ms = PATIENCE_MS};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, options, 1, 1, 7, &pool);
+    open_one(&rig, COUNTER, 1);
+    struct stream *stream = &rig.streams[0];
+    for (uint32_t i = 0; i < PACKETS; i++) {
+        stream->flags[i] = i == 0 ? MILLRACE_DATA_FIRST : 0;
+        stream->lengths[i] = PACKET_MAX;
+    }
+    while (!stream->closed) {
+        while (!stream->closed && stream->sent < PACKETS &&
+               millrace_data_part(rig.pool, stream->id, stream->plain[stream->sent], PACKET_MAX,
+                                  stream->flags[stream->sent], NULL, NULL) == MILLRACE_OK)
+            stream->sent++;
+        turn(&rig);
+    }
+    assert_true(stream->lost);
+    assert_non_null(strstr(stream->end.text, "its message is longer than what is kept"));
+    stream_check(stream);
+    rig_stop(&rig);
+}
+
+/* A node that answers nothing any more: its stream has so much that is kept, and no more; others are not harmed. */
+static void test_kept_is_bounded(void **state)
+{
+    static const struct chaos_options options[NODES] = {{.silent_after = 10}};
+    const struct millrace_pool pool = {.kept_bytes_max = 10000};
+    static const enum kind kinds[2] = {CHAIN, CHAIN};
+    struct test_random random = {1};
+    char error[MILLRACE_TEXT_BYTES];
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, options, 1, 0, 1, &pool);
+    open_all(&rig, 2, kinds, &random);
+    struct stream *stream = &rig.streams[0];
+    millrace_status status = MILLRACE_OK;
+    unsigned given = 0;
+    while (stream->done < 10) {
+        stream->sent += millrace_data(rig.pool, stream->id, stream->plain[stream->sent], 16, NULL, NULL) == 0;
+        turn(&rig);
+    }
+    while (status == MILLRACE_OK) {
+        status = millrace_data(rig.pool, stream->id, stream->plain[0], PACKET_MAX, NULL, error);
+        given += status == MILLRACE_OK;
+        assert_int_equal(millrace_flush(rig.pool, NULL), MILLRACE_OK);
+    }
+    assert_int_equal(status, MILLRACE_FULL);
+    assert_in_range(given, 10000 / (PACKET_MAX + 40), 10000 / PACKET_MAX);
+    assert_non_null(strstr(error, "and its pool keeps 10000 of each"));
+    assert_int_equal(millrace_data(rig.pool, rig.streams[1].id, stream->plain[0], PACKET_MAX, NULL, NULL),
+                     MILLRACE_OK);
+    rig_stop(&rig);
+}
+
+/* A node that hangs up on who connects is left alone, longer each time. */
+static void test_flapping_node(void **state)
+{
+    static const struct chaos_options options[NODES] = {{.cut_bytes = 4000}, {.hang_up_percent = 100}};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct millrace_node node = {.size = sizeof node};
+    struct rig rig;
+    (void)state;
+    const core_ns start_ns = core_time_now_ns();
+    rig_start(&rig, options, 2, 6, 5, &pool);
+    atomic_store(&rig.nodes[1].faults_left, 1000000);
+    open_one(&rig, CHAIN, 1);
+    run_to_the_end(&rig);
+    while (core_time_now_ns() < start_ns + CORE_NS_PER_S) {
+        struct pollfd ready = {.fd = millrace_descriptor(rig.pool), .events = millrace_events(rig.pool)};
+        (void)poll(&ready, 1, 100);
+        assert_int_equal(millrace_process(rig.pool, 0, NULL), MILLRACE_OK);
+    }
+    const int attempts = 1000000 - atomic_load(&rig.nodes[1].faults_left);
+    int most = 3; /* 0.1 s, 0.2 s, ... less a quarter */
+    for (core_ns gone_ns = core_time_now_ns() - start_ns, pause_ns = 75 * CORE_NS_PER_MS; gone_ns > pause_ns;
+         pause_ns *= 2, most++)
+        gone_ns -= pause_ns;
+    assert_in_range(attempts, 2, most);
+    assert_int_equal(millrace_pool_node(rig.pool, 1, &node, NULL), MILLRACE_OK);
+    assert_int_equal(node.state, MILLRACE_NODE_DOWN);
+    assert_non_null(strstr(node.text, node.address));
+    assert_int_equal(millrace_pool_node(rig.pool, 0, &node, NULL), MILLRACE_OK);
+    assert_true(node.opened > 0 && node.losses > 0 && node.lost > 0);
+    assert_int_equal(millrace_pool_node(rig.pool, 2, &node, NULL), MILLRACE_NOT_FOUND);
+    rig_stop(&rig);
+}
+
+/* All are gone and stay so: streams end when the patience does, and requests are answered. */
+static void test_nobody_comes_back(void **state)
+{
+    static const struct chaos_options options[NODES] = {{.cut_bytes = 2000}};
+    const struct millrace_pool pool = {.patience_ms = 300};
+    struct test_random random = {1};
+    struct rig rig;
+    struct stream other;
+    (void)state;
+    rig_start(&rig, options, 1, 1, 1, &pool);
+    open_one(&rig, CHAIN, 1);
+    atomic_store(&rig.nodes[0].hangs_up, true);
+    run_to_the_end(&rig);
+    assert_true(rig.streams[0].lost);
+    assert_int_equal(rig.streams[0].end.refused, 0);
+    assert_non_null(strstr(rig.streams[0].end.text, "no node can be reached: unix:"));
+    stream_make(&other, CHAIN, &random);
+    assert_int_equal(millrace_send_open(rig.pool, &other.open, NULL, NULL), MILLRACE_OK);
+    while (rig.refused == 0)
+        turn(&rig);
+    assert_int_equal(rig.asked, 0);
+    rig_stop(&rig);
+}
+
+static void test_arguments(void **state)
+{
+    static const struct millrace_pool bad[] = {
+        {.size = sizeof bad[0]},
+        {.size = 1, .addresses = "unix:/none"},
+        {.size = sizeof bad[0], .addresses = "unix:/none", .connections = 65},
+        {.size = sizeof bad[0], .addresses = ","},
+        {.size = sizeof bad[0], .addresses = "unix:/none", .kept_bytes_max = 5u << 20},
+        {.size = sizeof bad[0], .addresses = "unix:/none,nonsense", .connections = 33}};
+    const struct millrace_pool gone = {.size = sizeof gone, .addresses = "unix:/none/1,unix:/none/2"};
+    struct millrace_node node = {.size = sizeof node};
+    struct millrace *pool;
+    struct chaos_node plain;
+    char error[MILLRACE_TEXT_BYTES], several[256];
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(millrace_pool_connect(&bad[i], NULL, 1000, &pool, error), MILLRACE_INVALID);
+    assert_int_not_equal(millrace_pool_connect(&gone, NULL, 1000, &pool, error), MILLRACE_OK);
+    assert_non_null(strstr(error, "unix:/none/1"));
+    chaos_node_start(&plain, &(struct chaos_options){0}, 0, 1);
+    assert_int_equal(millrace_connect(plain.address, NULL, PATIENCE_MS, &pool, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_pool_node(pool, 0, &node, NULL), MILLRACE_NOT_FOUND);
+    millrace_disconnect(pool);
+    snprintf(several, sizeof several, "%s,unix:/none/2", plain.address);
+    assert_int_equal(millrace_connect(several, NULL, PATIENCE_MS, &pool, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_pool_node(pool, 0, &node, NULL), MILLRACE_OK);
+    assert_int_equal(node.state, MILLRACE_NODE_UP);
+    millrace_disconnect(pool);
+    chaos_node_stop(&plain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chaos),
+        cmocka_unit_test(test_chaos),           cmocka_unit_test(test_refused_everywhere),
+        cmocka_unit_test(test_one_has_room),    cmocka_unit_test(test_key_without_client_iv),
+        cmocka_unit_test(test_message_too_long), cmocka_unit_test(test_kept_is_bounded),
+        cmocka_unit_test(test_flapping_node),   cmocka_unit_test(test_nobody_comes_back),
+        cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

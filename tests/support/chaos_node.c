@@ -278,7 +278,8 @@ static void serve(struct connection *connection)
 static void *run_connection(void *argument)
 {
     struct connection *connection = argument;
-    if (!may_fail(connection, connection->node->options.hang_up_percent) && fake_welcome(connection->descriptor))
+    if (!atomic_load(&connection->node->hangs_up) &&
+        !may_fail(connection, connection->node->options.hang_up_percent) && fake_welcome(connection->descriptor))
         serve(connection);
     for (uint32_t id = 1; id <= STREAMS; id++)
         if (connection->streams[id] != NULL)

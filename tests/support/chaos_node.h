@@ -24,6 +24,7 @@ struct chaos_node {
     uint64_t seed;
     atomic_int faults_left; /* shared by all connections */
     atomic_uint connections, streams, opens, cuts;
+    atomic_bool hangs_up; /* on all who connect from now on; not counted as a fault */
     atomic_bool stopping;
     int listener;
     pthread_t thread;
