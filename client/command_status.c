@@ -10,16 +10,18 @@
 struct options {
     const char *admin;
     int timeout_ms;
-    bool streams;
+    bool streams, pool;
 };
 
-enum { OPTION_TIMEOUT = 0x100 };
+enum { OPTION_TIMEOUT = 0x100, OPTION_POOL };
 
 static const struct argp_option option_table[] = {
     {"admin", 'a', "ADDRESS", 0, "the server's admin socket, unix:/path or tcp:host:port [$MILLRACE_ADMIN]",
      0},
     {"streams", 'S', NULL, 0, "list every stream too", 0},
-    {"json", 'j', NULL, 0, "print the document as it came, or an error", 0},
+    {"pool", OPTION_POOL, NULL, 0, "a line for each of several servers; --admin: their addresses, separated by commas",
+     0},
+    {"json", 'j', NULL, 0, "print the document as it came, or an error; with --pool an array of them", 0},
     {"timeout", OPTION_TIMEOUT, "TIME", 0, "give up after this long [10s]", 0},
     {0},
 };
@@ -37,12 +39,17 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case 'j':
         command_want_json();
         return 0;
+    case OPTION_POOL:
+        options->pool = true;
+        return 0;
     case OPTION_TIMEOUT:
         options->timeout_ms = (int)(core_options_duration(state, "timeout", argument, CORE_NS_PER_S,
                                                           CORE_NS_PER_MS, 86400 * CORE_NS_PER_S) /
                                     CORE_NS_PER_MS);
         return 0;
     case ARGP_KEY_END:
+        if (options->pool && options->streams)
+            argp_error(state, "--streams is for one server");
         if (options->admin == NULL)
             argp_error(state, "give --admin, the address under `admin:` in the server's configuration");
         return 0;
@@ -361,6 +368,103 @@ static int print_document(const char *body, size_t bytes, const struct options *
     return COMMAND_OK;
 }
 
+/* ---- several servers ---- */
+
+static const struct column node_columns[] = {{"state", "state", TEXT},
+                                             {"version", "version", TEXT},
+                                             {"totals.connections", "connections", COUNT},
+                                             {"totals.streams", "streams", COUNT},
+                                             {"totals.refused", "refused", COUNT},
+                                             {"totals.packets", "packets", COUNT},
+                                             {"totals.missed", "missed", COUNT},
+                                             {"utilised", "utilised", SHARE}};
+
+/* The fullest worker's, beside what is in the document. */
+static void add_utilised(json_t *root)
+{
+    double most = 0;
+    size_t index;
+    const json_t *worker;
+    json_array_foreach(json_object_get(root, "workers"), index, worker)
+    {
+        most = fmax(most, json_number_value(json_object_get(worker, "utilisation")));
+    }
+    (void)json_object_set_new(root, "utilised", json_real(most));
+}
+
+/* What the server says, or {"error": ...}. */
+static json_t *ask_node(const char *address, const struct options *options)
+{
+    struct core_error error;
+    json_error_t why;
+    char *body;
+    size_t bytes;
+    if (command_http_get(address, "/status", options->timeout_ms, &body, &bytes, &error) != CORE_OK)
+        return json_pack("{s:o}", "error", command_pack_error(error.text));
+    json_t *root = json_loadb(body, bytes, 0, &why);
+    free(body);
+    if (json_is_object(root))
+        return root;
+    json_decref(root);
+    return json_pack("{s:o}", "error", command_pack_error("/status is no JSON object"));
+}
+
+static void print_node(const char *address, int width, const json_t *node)
+{
+    char text[CORE_TEXT_BYTES];
+    const json_t *error = json_object_get(node, "error");
+    printf("%-*s", width, address);
+    if (error != NULL)
+        printf("  %s", json_string_value(json_object_get(error, "message")));
+    for (size_t i = 0; error == NULL && i < COUNT_OF(node_columns); i++) {
+        format_figure(find(node, node_columns[i].key), node_columns[i].form, text);
+        print_cell(text, &node_columns[i]);
+    }
+    putchar('\n');
+}
+
+static int width_of(const char *addresses)
+{
+    size_t width = 0;
+    for (const char *at = addresses; *at != '\0'; at += *at == ',') {
+        const size_t length = strcspn(at, ",");
+        width = length > width ? length : width;
+        at += length;
+    }
+    return (int)width;
+}
+
+static int show_pool(const struct options *options)
+{
+    char *addresses = strdup(options->admin), *rest = NULL;
+    json_t *all = json_array();
+    const int width = addresses == NULL ? 0 : width_of(addresses);
+    bool failed = false;
+    if (!command_wants_json()) {
+        printf("%-*s", width, "node");
+        for (size_t i = 0; i < COUNT_OF(node_columns); i++)
+            print_cell(node_columns[i].title, &node_columns[i]);
+        putchar('\n');
+    }
+    for (char *address = addresses == NULL ? NULL : strtok_r(addresses, ",", &rest); address != NULL;
+         address = strtok_r(NULL, ",", &rest)) {
+        json_t *node = ask_node(address, options);
+        failed |= json_object_get(node, "error") != NULL;
+        add_utilised(node);
+        (void)json_object_set_new(node, "node", json_string(address));
+        if (!command_wants_json())
+            print_node(address, width, node);
+        (void)json_array_append_new(all, node);
+    }
+    free(addresses);
+    int exit = COMMAND_OK;
+    if (command_wants_json())
+        exit = command_print_json(all);
+    else
+        json_decref(all);
+    return failed ? COMMAND_FAILED : exit;
+}
+
 int command_status(int argc, char **argv)
 {
     struct options options = {.admin = getenv("MILLRACE_ADMIN"), .timeout_ms = 10000};
@@ -369,6 +473,8 @@ int command_status(int argc, char **argv)
     size_t bytes;
     if (core_options_parse(&argp, argc, argv, &options) != 0)
         return COMMAND_FAILED;
+    if (options.pool)
+        return show_pool(&options);
     const char *path = options.streams ? "/status?streams=1" : "/status";
     if (command_http_get(options.admin, path, options.timeout_ms, &body, &bytes, &error) != CORE_OK)
         return command_fail(COMMAND_FAILED, "%s", error.text);
