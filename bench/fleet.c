@@ -75,11 +75,15 @@ static const struct argp argp = {
     option_table,
     parse_option,
     NULL,
-    "Fleets of 10 to 1,000 nodes in virtual time, with the server's own admission: streams come and go, and are "
+    "Fleets of 10 to 1,000 nodes in virtual time, with the server's own admission: streams come and go, and "
+    "are "
     "placed by weights as HAProxy has them from agent-check, beside one planner that sees all nodes.\v"
-    "fleet.csv, a line a run: how much is refused and what load is reached, by nodes, attempts, load and age of "
-    "the weights; fleet-loss.csv: how long the streams of a lost node are without one. The same seed gives the same "
-    "files. Takes some minutes of one core. Needs gnuplot for the PNG files. Exit status 1: more than 1 % more "
+    "fleet.csv, a line a run: how much is refused and what load is reached, by nodes, attempts, load and age "
+    "of "
+    "the weights; fleet-loss.csv: how long the streams of a lost node are without one. The same seed gives "
+    "the same "
+    "files. Takes some minutes of one core. Needs gnuplot for the PNG files. Exit status 1: more than 1 % "
+    "more "
     "was refused than by that planner, at 90 % load with 5 attempts.",
     NULL,
     NULL,
@@ -107,8 +111,9 @@ static core_status perform(struct bench *bench, const char *what, struct bench_f
                            double *refused_percent, struct core_error *error)
 {
     struct bench_fleet_result result;
-    run.streams = run.loses ? (uint32_t)(FILLING * run.load * run.nodes * bench->mix.capacity / bench->mix.cost)
-                            : streams_for(bench, run.nodes);
+    run.streams = run.loses
+                      ? (uint32_t)(FILLING * run.load * run.nodes * bench->mix.capacity / bench->mix.cost)
+                      : streams_for(bench, run.nodes);
     run.hold_ns = HOLD_NS;
     run.seed = bench->options.seed;
     const core_status status = bench_fleet_run(&run, &bench->mix, &bench->machine, &result, error);
@@ -121,7 +126,8 @@ static core_status perform(struct bench *bench, const char *what, struct bench_f
             (double)result.attempts / asked, 100 * result.reached, 100 * result.fullest);
     if (run.loses)
         fprintf(bench->loss.file, "%u,%u,%.2f,%u,%u,%.2f,%.2f,%.2f,%.2f\n", run.nodes, run.attempts, run.load,
-                result.lost, result.homeless, result.lost > 0 ? (double)result.loss_attempts / result.lost : 0,
+                result.lost, result.homeless,
+                result.lost > 0 ? (double)result.loss_attempts / result.lost : 0,
                 (double)result.half_ns / 1e6, (double)result.most_ns / 1e6, (double)result.last_ns / 1e6);
     if (bench->options.progress)
         fprintf(stderr, "%s: %u nodes, %u attempts, load %.2f, weights %.1f s old at most: %.3f %% refused\n",
@@ -135,10 +141,8 @@ static core_status run_nodes(struct bench *bench, uint32_t nodes, struct core_er
     core_status status = CORE_OK;
     for (unsigned attempts = 0; attempts <= ATTEMPTS && status == CORE_OK;
          attempts += nodes > MANY_NODES ? ATTEMPTS : 1) {
-        const struct bench_fleet_run run = {.nodes = nodes,
-                                            .load = GOAL_LOAD,
-                                            .attempts = attempts,
-                                            .weight_every_ns = WEIGHTS_NS};
+        const struct bench_fleet_run run = {
+            .nodes = nodes, .load = GOAL_LOAD, .attempts = attempts, .weight_every_ns = WEIGHTS_NS};
         status = perform(bench, "nodes", run, &percent, error);
         if (attempts == 0)
             planner = percent;
@@ -156,7 +160,8 @@ static core_status run_sweeps(struct bench *bench, uint32_t nodes, struct core_e
     double percent;
     struct bench_fleet_run run = {.nodes = nodes, .attempts = ATTEMPTS, .weight_every_ns = WEIGHTS_NS};
     for (size_t i = 0; i < sizeof loads / sizeof loads[0] && status == CORE_OK; i++)
-        for (unsigned attempts = 0; attempts <= ATTEMPTS && status == CORE_OK; attempts += attempts > 0 ? 2 : 1) {
+        for (unsigned attempts = 0; attempts <= ATTEMPTS && status == CORE_OK;
+             attempts += attempts > 0 ? 2 : 1) {
             run.load = loads[i];
             run.attempts = attempts;
             status = perform(bench, "load", run, &percent, error);
@@ -196,17 +201,21 @@ static void put_script(const void *context, FILE *file)
     bench_pictures_head(file);
     bench_pictures_begin(file, "fleet-nodes", 720, 480, "Refused at 90 % load, weights up to 2 s old");
     fputs("set xlabel 'nodes'\nset ylabel '% refused'\nset logscale x\nset yrange [0:*]\n"
-          "plot for [a=0:5] 'fleet.csv' using (strcol(1) eq 'nodes' && $3 == a ? $2 : NaN):7 with linespoints lw 2 "
+          "plot for [a=0:5] 'fleet.csv' using (strcol(1) eq 'nodes' && $3 == a ? $2 : NaN):7 with "
+          "linespoints lw 2 "
           "title a == 0 ? 'planner that sees all' : sprintf('%d attempts', a)\nunset logscale x\n",
           file);
     bench_pictures_begin(file, "fleet-load", 720, 480, "100 nodes: refused by load, weights up to 2 s old");
     fputs("set xlabel 'load that is offered, % of capacity'\nset ylabel '% refused'\n"
-          "plot for [a in '0 1 3 5'] 'fleet.csv' using (strcol(1) eq 'load' && strcol(3) eq a ? 100 * $4 : NaN):7 with linespoints "
+          "plot for [a in '0 1 3 5'] 'fleet.csv' using (strcol(1) eq 'load' && strcol(3) eq a ? 100 * $4 : "
+          "NaN):7 with linespoints "
           "lw 2 title a eq '0' ? 'planner that sees all' : a.' attempts'\n",
           file);
-    bench_pictures_begin(file, "fleet-age", 720, 480, "100 nodes at 90 % load: refused by age of the weights");
+    bench_pictures_begin(file, "fleet-age", 720, 480,
+                         "100 nodes at 90 % load: refused by age of the weights");
     fputs("set xlabel 's between two readings of a weight'\nset ylabel '% refused'\nset logscale x\n"
-          "plot for [a in '1 5'] 'fleet.csv' using (strcol(1) eq 'age' && strcol(3) eq a ? $5 : NaN):7 with linespoints "
+          "plot for [a in '1 5'] 'fleet.csv' using (strcol(1) eq 'age' && strcol(3) eq a ? $5 : NaN):7 with "
+          "linespoints "
           "lw 2 title a.' attempts'\nunset logscale x\n",
           file);
 }
@@ -265,7 +274,9 @@ int bench_fleet(int argc, char **argv)
         fprintf(stderr, "millrace-bench fleet: %s\n", error.text);
         return 1;
     }
-    printf("%s  at %.0f %% load and with %d attempts at most %.3f %% more refused than by a planner that sees all\n",
-           bench.worst_percent <= GOAL_PERCENT ? "PASS" : "FAIL", 100 * GOAL_LOAD, ATTEMPTS, bench.worst_percent);
+    printf("%s  at %.0f %% load and with %d attempts at most %.3f %% more refused than by a planner that "
+           "sees all\n",
+           bench.worst_percent <= GOAL_PERCENT ? "PASS" : "FAIL", 100 * GOAL_LOAD, ATTEMPTS,
+           bench.worst_percent);
     return bench.worst_percent <= GOAL_PERCENT ? 0 : 1;
 }

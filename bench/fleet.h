@@ -18,31 +18,33 @@
 
 struct admission;
 
-#define BENCH_FLEET_IO 16 /* I/O threads of a node: so many that its workers bind, whose test is the finer one */
+#define BENCH_FLEET_IO                                                                                       \
+    16 /* I/O threads of a node: so many that its workers bind, whose test is the finer one */
 
 struct bench_fleet_mix {
-    struct bench_pool pool;     /* with intervals shortened by one factor, so that a node has about node_streams */
-    double *costs;              /* of each: share of a worker's time */
-    double cost, capacity;      /* of one on average; of a node */
-    uint32_t typical;           /* of the pool: the one whose cost is the median */
-    uint32_t capacity_streams;  /* of the typical contract, that an empty node takes */
+    struct bench_pool
+        pool;              /* with intervals shortened by one factor, so that a node has about node_streams */
+    double *costs;         /* of each: share of a worker's time */
+    double cost, capacity; /* of one on average; of a node */
+    uint32_t typical;      /* of the pool: the one whose cost is the median */
+    uint32_t capacity_streams; /* of the typical contract, that an empty node takes */
 };
 
 struct bench_fleet_run {
-    uint32_t nodes, streams;  /* that come in all */
-    double load;              /* that is offered, of the capacity of all nodes */
-    unsigned attempts;        /* 0: the planner that sees all */
-    core_ns weight_every_ns;  /* 0: weights are always new */
-    core_ns hold_ns;          /* that a stream stays, on average */
-    bool loses;               /* at the end the fullest node is lost, and its streams go elsewhere */
+    uint32_t nodes, streams; /* that come in all */
+    double load;             /* that is offered, of the capacity of all nodes */
+    unsigned attempts;       /* 0: the planner that sees all */
+    core_ns weight_every_ns; /* 0: weights are always new */
+    core_ns hold_ns;         /* that a stream stays, on average */
+    bool loses;              /* at the end the fullest node is lost, and its streams go elsewhere */
     uint64_t seed;
 };
 
 struct bench_fleet_result {
     /* behind the first three times hold_ns, in which the fleet fills */
     uint64_t asked, refused, attempts;
-    double reached;  /* load on average */
-    double fullest;  /* load of the fullest node on average, of its capacity */
+    double reached; /* load on average */
+    double fullest; /* load of the fullest node on average, of its capacity */
     /* of the loss: streams of the node, those that found none; times from the loss until they were placed */
     uint32_t lost, homeless;
     uint64_t loss_attempts;
@@ -50,9 +52,9 @@ struct bench_fleet_result {
 };
 
 /* The streams of a workload, for nodes of this machine. */
-CORE_CHECKED core_status bench_fleet_mix_open(struct bench_fleet_mix *mix, const struct bench_machine *machine,
-                                              const char *workload, uint32_t node_streams, uint64_t seed,
-                                              struct core_error *error);
+CORE_CHECKED core_status bench_fleet_mix_open(struct bench_fleet_mix *mix,
+                                              const struct bench_machine *machine, const char *workload,
+                                              uint32_t node_streams, uint64_t seed, struct core_error *error);
 void bench_fleet_mix_free(struct bench_fleet_mix *mix);
 
 /* The I/O thread with most room. */

@@ -5,9 +5,9 @@
 
 #include <stdlib.h>
 
-#define POOL_STREAMS   4000
-#define FILLS          64
-#define FILL_MAX       100000
+#define POOL_STREAMS 4000
+#define FILLS        64
+#define FILL_MAX     100000
 
 static bool at_once(void *owner)
 {
@@ -67,7 +67,8 @@ static core_status find_costs(struct bench_fleet_mix *mix, const struct bench_ma
         struct admission_placement placement;
         status = admission_admit(admission, &mix->pool.specs[i], 0, 0, &placement, error);
         if (status == CORE_OK && !placement.accepted)
-            status = core_error_set(error, CORE_INVALID, "stream %zu of the workload fits no node: %s", i, placement.reason);
+            status = core_error_set(error, CORE_INVALID, "stream %zu of the workload fits no node: %s", i,
+                                    placement.reason);
         if (status)
             break;
         mix->costs[i] = load_of(admission, machine);

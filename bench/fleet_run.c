@@ -9,16 +9,16 @@
 #include <string.h>
 
 /* Of what happens to the streams of a lost node; client/pool_ask.c paces them so. */
-#define DECIDE_NS    (100 * CORE_NS_PER_US) /* of a node, for one that asks; it answers one after another */
+#define DECIDE_NS     (100 * CORE_NS_PER_US) /* of a node, for one that asks; it answers one after another */
 #define ROUND_TRIP_NS CORE_NS_PER_MS
-#define PAUSE_NS     (100 * CORE_NS_PER_MS) /* behind a round of refusals, doubled each time, thrice at most */
-#define PATIENCE_NS  (10 * CORE_NS_PER_S)
-#define WARM_HOLDS   3
+#define PAUSE_NS      (100 * CORE_NS_PER_MS) /* behind a round of refusals, doubled each time, thrice at most */
+#define PATIENCE_NS   (10 * CORE_NS_PER_S)
+#define WARM_HOLDS    3
 
 struct node {
     struct admission *admission;
-    double load, weight;  /* of workers' time; as it was last read, of 1 */
-    uint64_t changes;     /* of the admission, at that time */
+    double load, weight; /* of workers' time; as it was last read, of 1 */
+    uint64_t changes;    /* of the admission, at that time */
     core_ns phase_ns, read_ns, busy_ns;
     bool tried, down;
 };
@@ -64,8 +64,8 @@ static void read_weight(const struct fleet *fleet, struct node *node)
     node->changes = admission_changes(node->admission);
     if (admission_copy(node->admission, &copy) != CORE_OK)
         return; /* the old one stays */
-    const uint32_t room = admission_fill(copy, &fleet->mix->pool.specs[fleet->mix->typical],
-                                         fleet->mix->capacity_streams);
+    const uint32_t room =
+        admission_fill(copy, &fleet->mix->pool.specs[fleet->mix->typical], fleet->mix->capacity_streams);
     admission_destroy(copy);
     node->weight = fmax(1, floor(100.0 * room / fleet->mix->capacity_streams)) / 100;
 }

@@ -107,8 +107,8 @@ struct encrypt_run {
 
 /* Sent and not yet back, at most; and that a pool keeps of a stream, for which that, with what it costs by the
  * packet, must have room. */
-#define ENCRYPT_AHEAD_BYTES      (UINT64_C(3) << 20)
-#define ENCRYPT_KEPT_BYTES       (UINT32_C(4) << 20)
+#define ENCRYPT_AHEAD_BYTES       (UINT64_C(3) << 20)
+#define ENCRYPT_KEPT_BYTES        (UINT32_C(4) << 20)
 #define ENCRYPT_PACKET_MORE_BYTES 32
 
 /* From the open stream to its close, at the contract's pace, with progress and summary; what the process is

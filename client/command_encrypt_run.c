@@ -88,13 +88,12 @@ static void on_closed(void *argument, uint32_t stream, const struct millrace_clo
     (void)stream;
     if (run->status)
         return;
-    run->status =
-        core_error_set(&run->error, closed->refused ? CORE_REFUSED : CORE_CLOSED,
-                       "the server closed the stream: %s",
-                       closed->reason == MILLRACE_CLOSE_LOST   ? closed->text
-                       : closed->reason == MILLRACE_CLOSE_IDLE ? "it had sent nothing for too long"
-                       : closed->reason == MILLRACE_CLOSE_FAILED ? "its cipher failed"
-                                                                 : "it is stopping");
+    run->status = core_error_set(&run->error, closed->refused ? CORE_REFUSED : CORE_CLOSED,
+                                 "the server closed the stream: %s",
+                                 closed->reason == MILLRACE_CLOSE_LOST   ? closed->text
+                                 : closed->reason == MILLRACE_CLOSE_IDLE ? "it had sent nothing for too long"
+                                 : closed->reason == MILLRACE_CLOSE_FAILED ? "its cipher failed"
+                                                                           : "it is stopping");
 }
 
 static void on_resumed(void *argument, uint32_t stream, const struct millrace_resumed *resumed)
@@ -158,9 +157,8 @@ static bool has_room(const struct encrypt_run *run)
 
 static void send_packet(struct encrypt_run *run, core_ns now_ns)
 {
-    run->status =
-        (core_status)millrace_data_part(run->connection, run->opened.stream, run->input.packet,
-                                        run->input.bytes, run->input.flags, NULL, run->error.text);
+    run->status = (core_status)millrace_data_part(run->connection, run->opened.stream, run->input.packet,
+                                                  run->input.bytes, run->input.flags, NULL, run->error.text);
     if (run->status == CORE_FULL) {
         run->status = CORE_OK; /* stays at hand until the server has read */
         return;
@@ -259,7 +257,8 @@ static void pump(struct encrypt_run *run)
         if (run->status == CORE_OK)
             process(run);
         if (run->status == CORE_OK && interrupted && is_cut_off(run))
-            run->status = core_error_set(&run->error, CORE_CLOSED, "stopped while no server could be reached");
+            run->status =
+                core_error_set(&run->error, CORE_CLOSED, "stopped while no server could be reached");
         show_progress(run, now_ns);
         if (run->status == CORE_OK && !is_done(run))
             sleep_until_needed(run, core_time_now_ns());
@@ -358,8 +357,8 @@ static json_t *pack_summary(const struct encrypt_run *run, bool complete)
         (json_int_t)run->received, "bytes", (json_int_t)run->received_bytes, "seconds", seconds, "met",
         (json_int_t)run->met, "missed", (json_int_t)run->missed, "reader_late", (json_int_t)run->reader_late,
         "policed", (json_int_t)run->policed, "latency_us", pack_latency(&run->latency), "reconnects",
-        (int)run->gaps, "iv", has_iv(run) ? core_hex_format(run->iv, CORE_BLOCK_BYTES, iv) : NULL,
-        "next", pack_next(run, complete));
+        (int)run->gaps, "iv", has_iv(run) ? core_hex_format(run->iv, CORE_BLOCK_BYTES, iv) : NULL, "next",
+        pack_next(run, complete));
     if (summary != NULL && run->status)
         (void)json_object_set_new(summary, "error", command_pack_error(run->error.text));
     return summary;

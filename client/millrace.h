@@ -281,7 +281,8 @@ struct millrace_refused {
     int64_t offer_latency_ns;       /* 0: none */
     int64_t decided_ns;             /* from the request's receipt until it was refused */
     char text[MILLRACE_TEXT_BYTES];
-    uint32_t asked; /* nodes that were asked for it: 1, or more of a pool's, the last of which says why; 0: none
+    uint32_t
+        asked; /* nodes that were asked for it: 1, or more of a pool's, the last of which says why; 0: none
                        could be reached */
 };
 
@@ -318,7 +319,8 @@ enum millrace_close_reason {
     MILLRACE_CLOSE_DRAINED = 1,
     MILLRACE_CLOSE_FAILED = 2,
     MILLRACE_CLOSE_IDLE = 3,
-    MILLRACE_CLOSE_LOST = 4, /* by a pool: its node is gone, and it can not go on at another one; text says why */
+    MILLRACE_CLOSE_LOST =
+        4, /* by a pool: its node is gone, and it can not go on at another one; text says why */
 };
 
 struct millrace_closed {
@@ -350,7 +352,8 @@ struct millrace_notice {
 /* A stream of a pool that has gone on at another node, when all that it had been given by then has come back. */
 struct millrace_resumed {
     size_t size;
-    int64_t gap_ns;  /* from the loss of its node, or from the last packet that it took, until another one had it */
+    int64_t
+        gap_ns; /* from the loss of its node, or from the last packet that it took, until another one had it */
     uint64_t resent; /* packets that had been sent, without a result: sent again */
     uint64_t late;   /* of these, and of those given during the gap: whose deadline was missed */
 };
@@ -401,7 +404,8 @@ struct millrace_callbacks {
     void (*on_notice)(void *argument, uint32_t stream, const struct millrace_notice *notice);
     void (*on_rekeyed)(void *argument, uint32_t request, const struct millrace_rekeyed *rekeyed);
     void *argument;
-    void (*on_resumed)(void *argument, uint32_t stream, const struct millrace_resumed *resumed); /* of a pool */
+    void (*on_resumed)(void *argument, uint32_t stream,
+                       const struct millrace_resumed *resumed); /* of a pool */
 };
 
 /* Connects to "unix:/path", "socket:/path", "tcp:host:port" or "tls:host:port", says hello, waits for WELCOME.
@@ -444,10 +448,10 @@ void millrace_disconnect(struct millrace *connection); /* NULL is fine; no other
  * Behind HAProxy one address is many nodes: make several connections to it, about two for each. */
 struct millrace_pool {
     size_t size;
-    const char *addresses;   /* 1 to 64, as millrace_connect has them, separated by commas */
-    unsigned connections;    /* to each address; 0: 1. 64 in all at most */
-    unsigned attempts;       /* nodes that are asked for one stream in a row; 0: 5 */
-    int patience_ms;         /* that a stream may be without a node, and a request without an answer; 0: 10,000 */
+    const char *addresses; /* 1 to 64, as millrace_connect has them, separated by commas */
+    unsigned connections;  /* to each address; 0: 1. 64 in all at most */
+    unsigned attempts;     /* nodes that are asked for one stream in a row; 0: 5 */
+    int patience_ms; /* that a stream may be without a node, and a request without an answer; 0: 10,000 */
     uint32_t kept_bytes_max; /* 0: 1 MiB; 4 MiB at most */
 };
 
@@ -458,7 +462,7 @@ MILLRACE_CHECKED millrace_status millrace_pool_connect(const struct millrace_poo
                                                        char error[MILLRACE_TEXT_BYTES]);
 
 enum millrace_node_state {
-    MILLRACE_NODE_DOWN = 0,    /* text says why */
+    MILLRACE_NODE_DOWN = 0, /* text says why */
     MILLRACE_NODE_UP = 1,
     MILLRACE_NODE_LEAVING = 2, /* it is stopping: no more streams go there */
 };
@@ -466,9 +470,9 @@ enum millrace_node_state {
 struct millrace_node {
     size_t size;
     enum millrace_node_state state;
-    uint32_t streams;                /* there now */
-    uint64_t opened, refused, lost;  /* ever: streams that it took, that it had no room for, that it lost */
-    uint64_t losses;                 /* of the connection */
+    uint32_t streams;               /* there now */
+    uint64_t opened, refused, lost; /* ever: streams that it took, that it had no room for, that it lost */
+    uint64_t losses;                /* of the connection */
     char address[MILLRACE_TEXT_BYTES], text[MILLRACE_TEXT_BYTES];
 };
 

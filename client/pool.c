@@ -14,16 +14,16 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#define ATTEMPT_MS        1000
-#define ATTEMPTS          5
-#define PATIENCE_MS       10000
-#define KEPT_BYTES        (UINT32_C(1) << 20)
-#define KEPT_BYTES_MAX    (UINT32_C(4) << 20)
-#define READS             16 /* of one node in one turn */
-#define EVENTS            CLIENT_POOL_LINKS_MAX
-#define RETRY_NS          (100 * CORE_NS_PER_MS) /* until a link is tried again, doubled each time, up to */
-#define RETRY_NS_MAX      (10 * CORE_NS_PER_S)
-#define STEADY_NS         (10 * CORE_NS_PER_S) /* a link that has lasted so long begins anew with RETRY_NS */
+#define ATTEMPT_MS     1000
+#define ATTEMPTS       5
+#define PATIENCE_MS    10000
+#define KEPT_BYTES     (UINT32_C(1) << 20)
+#define KEPT_BYTES_MAX (UINT32_C(4) << 20)
+#define READS          16 /* of one node in one turn */
+#define EVENTS         CLIENT_POOL_LINKS_MAX
+#define RETRY_NS       (100 * CORE_NS_PER_MS) /* until a link is tried again, doubled each time, up to */
+#define RETRY_NS_MAX   (10 * CORE_NS_PER_S)
+#define STEADY_NS      (10 * CORE_NS_PER_S) /* a link that has lasted so long begins anew with RETRY_NS */
 
 bool client_pool_names_several(const char *address)
 {
@@ -84,8 +84,7 @@ static void retry_later(struct client_link *link)
     struct client_pool *pool = link->pool;
     if (link->delay_ns == 0 || (link->up_ns > 0 && pool->now_ns - link->up_ns > STEADY_NS))
         link->delay_ns = RETRY_NS;
-    link->retry_ns =
-        pool->now_ns + (core_ns)((double)link->delay_ns * (0.75 + client_pool_draw(pool) / 2));
+    link->retry_ns = pool->now_ns + (core_ns)((double)link->delay_ns * (0.75 + client_pool_draw(pool) / 2));
     link->delay_ns = core_time_min(2 * link->delay_ns, RETRY_NS_MAX);
     link->up_ns = 0;
 }
@@ -163,8 +162,8 @@ static void dial(struct client_link *link)
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
     link->dial.timeout_ms = link->pool->attempt_ms;
     core_status status = client_dial_begin(&link->dial, &error);
-    if (status == CORE_OK && epoll_ctl(epoll_of(link->pool), EPOLL_CTL_ADD,
-                                       client_dial_descriptor(&link->dial), &event) == 0)
+    if (status == CORE_OK &&
+        epoll_ctl(epoll_of(link->pool), EPOLL_CTL_ADD, client_dial_descriptor(&link->dial), &event) == 0)
         return;
     if (status == CORE_OK) {
         client_dial_close(&link->dial);
@@ -394,8 +393,8 @@ static void take_request(struct client_pool *pool, const struct protocol_header 
 
 static void take(struct client_pool *pool, const struct protocol_header *header, const uint8_t *body)
 {
-    const uint32_t id = header->type == PROTOCOL_MODIFY || header->type == PROTOCOL_REKEY ? get_u32(body)
-                                                                                         : header->id;
+    const uint32_t id =
+        header->type == PROTOCOL_MODIFY || header->type == PROTOCOL_REKEY ? get_u32(body) : header->id;
     if (header->type == PROTOCOL_OPEN || header->type == PROTOCOL_QUERY || header->type == PROTOCOL_PING)
         take_request(pool, header, body);
     else if (id >= 1 && id <= pool->stream_room && pool->streams[id - 1] != NULL)
@@ -496,7 +495,8 @@ static core_status make_links(struct client_pool *pool, unsigned connections, st
     return pool->link_count > 0 ? CORE_OK : core_error_set(error, CORE_INVALID, "a pool without an address");
 }
 
-static core_status copy_tls(struct client_pool *pool, const struct millrace_tls *tls, struct core_error *error)
+static core_status copy_tls(struct client_pool *pool, const struct millrace_tls *tls,
+                            struct core_error *error)
 {
     const char *const given[] = {tls->ca_file, tls->certificate_file, tls->key_file, tls->server_name};
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++)
@@ -609,9 +609,9 @@ millrace_status millrace_pool_connect(const struct millrace_pool *given, const s
     if (status == CORE_OK && tls != NULL)
         status = client_read_tls(tls, &options, error);
     if (status == CORE_OK && (pool.addresses == NULL || pool.kept_bytes_max > KEPT_BYTES_MAX))
-        status = core_error_set(error, CORE_INVALID,
-                                "a pool needs addresses, and keeps at most %u bytes of a stream",
-                                KEPT_BYTES_MAX);
+        status =
+            core_error_set(error, CORE_INVALID,
+                           "a pool needs addresses, and keeps at most %u bytes of a stream", KEPT_BYTES_MAX);
     if (status == CORE_OK)
         status = pool_connect(&pool, &options, timeout_ms, connection, error);
     return (millrace_status)status;

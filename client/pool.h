@@ -24,10 +24,10 @@
 
 /* A request of the upper connection, or a stream's for another node, until it is answered. */
 struct client_ask {
-    struct client_ask *next; /* in the queue of those that no node has been given */
-    enum protocol_type type; /* OPEN, QUERY, MODIFY, REKEY or PING */
-    bool resumes;            /* the pool's own: a stream that has lost its node */
-    uint32_t request;        /* the upper connection's */
+    struct client_ask *next;           /* in the queue of those that no node has been given */
+    enum protocol_type type;           /* OPEN, QUERY, MODIFY, REKEY or PING */
+    bool resumes;                      /* the pool's own: a stream that has lost its node */
+    uint32_t request;                  /* the upper connection's */
     struct client_pool_stream *stream; /* NULL: PING */
     uint64_t tried;                    /* links that were asked in this round, bit by bit */
     unsigned asked, rounds;

@@ -120,8 +120,8 @@ static struct client_link *choose(struct client_pool *pool, const struct client_
             *waits = true;
             continue;
         }
-        const double crowd = (link->streams + link->asking + 0.5 + client_pool_draw(pool) / 2) /
-                             weight_of(link, pool->now_ns);
+        const double crowd =
+            (link->streams + link->asking + 0.5 + client_pool_draw(pool) / 2) / weight_of(link, pool->now_ns);
         if (crowd < least) {
             least = crowd;
             best = link;
@@ -173,7 +173,8 @@ static void give_up(struct client_pool *pool, struct client_ask *ask)
     if (ask->asked == 0)
         snprintf(refused.text, sizeof refused.text, "no node can be reached: %.400s", cause_of(pool));
     else
-        snprintf(refused.text, sizeof refused.text, "%.440s (nodes asked: %u)", ask->refused.text, ask->asked);
+        snprintf(refused.text, sizeof refused.text, "%.440s (nodes asked: %u)", ask->refused.text,
+                 ask->asked);
     if (ask->resumes) {
         stream->sums.refused =
             may_pass(refused.code) ? (enum millrace_refusal)0 : (enum millrace_refusal)refused.code;

@@ -74,7 +74,8 @@ core_status client_pool_check_room(struct millrace *connection, uint32_t id, uin
         return CORE_OK;
     const size_t given = client_output_waiting(&connection->output) * 3 / 2; /* as records, at most */
     const size_t limit = connection->pool->kept_bytes_max;
-    if (client_output_waiting(&stream->kept) + given + record_bytes(bytes) > limit && stream->answered_bytes > 0) {
+    if (client_output_waiting(&stream->kept) + given + record_bytes(bytes) > limit &&
+        stream->answered_bytes > 0) {
         stream->torn = true; /* a message that is too long: what is told of it goes */
         let_go(stream);
     }
@@ -243,7 +244,8 @@ void client_pool_stream_take(struct client_pool *pool, struct client_pool_stream
     struct protocol_rekey rekey;
     switch (header->type) {
     case PROTOCOL_DATA:
-        if (!keep(stream, eligible_ns(stream, pool->now_ns), body - PROTOCOL_HEADER_BYTES, header->body_bytes))
+        if (!keep(stream, eligible_ns(stream, pool->now_ns), body - PROTOCOL_HEADER_BYTES,
+                  header->body_bytes))
             stream->doom = "there is no memory to keep its packets";
         break;
     case PROTOCOL_CLOSE:
@@ -283,7 +285,8 @@ static void follow_chain(struct client_pool_stream *stream, const uint8_t *sent,
 }
 
 /* A packet that crossed the gap: its true latency, from when it was given, and what that makes of its deadline. */
-static void mend_result(struct client_pool_stream *stream, uint8_t *body, core_ns latency_ns, uint16_t version)
+static void mend_result(struct client_pool_stream *stream, uint8_t *body, core_ns latency_ns,
+                        uint16_t version)
 {
     const bool met = latency_ns <= stream->open.spec.latency_ns;
     const unsigned changed = PROTOCOL_RESULT_MET | PROTOCOL_RESULT_READER;
@@ -310,7 +313,8 @@ static void count_message(struct client_pool_stream *stream)
     stream->messages++;
     stream->torn = false;
     if (!stream->has_next_key ||
-        stream->messages + (spec->iv == CORE_IV_COUNTER || spec->mac != CORE_MAC_NONE ? spec->first_unit : 0) <
+        stream->messages +
+                (spec->iv == CORE_IV_COUNTER || spec->mac != CORE_MAC_NONE ? spec->first_unit : 0) <
             stream->next.first)
         return;
     stream->has_next_key = false;
@@ -340,11 +344,10 @@ void client_pool_stream_result(struct client_pool_stream *stream, const struct p
     const core_ns eligible = (core_ns)get_u64(record);
     const uint32_t sequence = stream->answered, id = stream->id;
     const bool again = (int32_t)(sequence - stream->told) < 0, encrypted = body[0] == PROTOCOL_RESULT_OK;
-    const uint32_t ahead =
-        PROTOCOL_RESULT_BYTES + (body[1] & PROTOCOL_RESULT_HAS_IV ? CORE_BLOCK_BYTES : 0);
+    const uint32_t ahead = PROTOCOL_RESULT_BYTES + (body[1] & PROTOCOL_RESULT_HAS_IV ? CORE_BLOCK_BYTES : 0);
     if (encrypted)
-        follow_chain(stream, record + RECORD_HEAD_BYTES + PROTOCOL_HEADER_BYTES, sent.body_bytes, body + ahead,
-                     header->body_bytes - ahead);
+        follow_chain(stream, record + RECORD_HEAD_BYTES + PROTOCOL_HEADER_BYTES, sent.body_bytes,
+                     body + ahead, header->body_bytes - ahead);
     stream->answered++;
     stream->answered_bytes += record_bytes(sent.body_bytes);
     if (stream->open.spec.unit == CORE_UNIT_STREAM || (sent.flags & PROTOCOL_DATA_LAST)) {
@@ -462,7 +465,8 @@ static bool ask_for_next_key(struct client_link *link, struct client_pool_stream
     return false;
 }
 
-void client_pool_stream_opened(struct client_link *link, struct client_ask *ask, uint8_t *body, uint32_t bytes)
+void client_pool_stream_opened(struct client_link *link, struct client_ask *ask, uint8_t *body,
+                               uint32_t bytes)
 {
     struct client_pool *pool = link->pool;
     struct client_pool_stream *stream = ask->stream;

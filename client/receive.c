@@ -62,9 +62,8 @@ static core_status parse(struct millrace *connection)
             return CORE_OK;
         }
         input->begin += whole;
-        client_frame_handler *handler = connection->link != NULL
-                                            ? client_pool_take_frame
-                                            : client_frame_handler_of(version, header.type);
+        client_frame_handler *handler =
+            connection->link != NULL ? client_pool_take_frame : client_frame_handler_of(version, header.type);
         if ((status = handler(connection, &header, frame + PROTOCOL_HEADER_BYTES)))
             return status;
     }

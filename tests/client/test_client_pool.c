@@ -102,9 +102,8 @@ static void stream_make(struct stream *stream, enum kind kind, struct test_rando
         stream->lengths[i] = (uint32_t)test_random_in(random, 1, PACKET_MAX / 16) * 16;
         if (free_length)
             stream->lengths[i] -= (uint32_t)test_random_in(random, 0, 15);
-        stream->flags[i] = !has_messages(stream) ? 0
-                                                 : (begins ? MILLRACE_DATA_FIRST : 0) |
-                                                       (ends ? MILLRACE_DATA_LAST : 0);
+        stream->flags[i] =
+            !has_messages(stream) ? 0 : (begins ? MILLRACE_DATA_FIRST : 0) | (ends ? MILLRACE_DATA_LAST : 0);
         begins = ends;
         for (uint32_t byte = 0; byte < stream->lengths[i]; byte++)
             stream->plain[i][byte] = (uint8_t)test_random_next(random);
@@ -249,8 +248,8 @@ static void rig_start(struct rig *rig, const struct chaos_options *options, unsi
     rig->node_count = nodes;
     for (unsigned i = 0; i < nodes; i++) {
         chaos_node_start(&rig->nodes[i], &options[i], faults, test_random_next(&random));
-        snprintf(addresses + strlen(addresses), sizeof addresses - strlen(addresses), "%s%s", i > 0 ? "," : "",
-                 rig->nodes[i].address);
+        snprintf(addresses + strlen(addresses), sizeof addresses - strlen(addresses), "%s%s",
+                 i > 0 ? "," : "", rig->nodes[i].address);
     }
     own.size = sizeof own;
     own.addresses = addresses;
@@ -361,14 +360,13 @@ static void change_at_random(struct rig *rig, struct test_random *random)
 /* The whole: three nodes that do everything wrong. */
 static void test_chaos(void **state)
 {
-    static const enum kind kinds[STREAMS] = {CHAIN, PADDED, DECRYPTING, COUNTER, CONSTANT, MESSAGES_IN_A_CHAIN};
+    static const enum kind kinds[STREAMS] = {CHAIN,   PADDED,   DECRYPTING,
+                                             COUNTER, CONSTANT, MESSAGES_IN_A_CHAIN};
     unsigned cuts = 0, gaps = 0, rekeyed = 0, modified = 0;
     (void)state;
     for (uint64_t seed = 1; seed <= 8; seed++) {
-        const struct chaos_options one = {.refuse_percent = 15,
-                                          .hang_up_percent = 10,
-                                          .drain_percent = 1,
-                                          .cut_bytes = 6000};
+        const struct chaos_options one = {
+            .refuse_percent = 15, .hang_up_percent = 10, .drain_percent = 1, .cut_bytes = 6000};
         const struct chaos_options options[NODES] = {one, one, one};
         const struct millrace_pool pool = {.connections = 4, .patience_ms = PATIENCE_MS};
         struct test_random random = {seed};
@@ -431,7 +429,8 @@ static void test_refused_everywhere(void **state)
         while (rig.refused == 0)
             turn(&rig);
         assert_int_equal(rig.asked, attempts[i] > 0 ? attempts[i] : NODES);
-        assert_non_null(strstr(rig.refusal, attempts[i] > 0 ? "full (nodes asked: 2)" : "full (nodes asked: 3)"));
+        assert_non_null(
+            strstr(rig.refusal, attempts[i] > 0 ? "full (nodes asked: 2)" : "full (nodes asked: 3)"));
         unsigned opens = 0;
         for (unsigned n = 0; n < NODES; n++)
             opens += atomic_load(&rig.nodes[n].opens);
@@ -446,7 +445,8 @@ static void test_refused_everywhere(void **state)
 /* The one that has room is found, also by blocking calls. */
 static void test_one_has_room(void **state)
 {
-    static const struct chaos_options options[NODES] = {{.refuse_percent = 100}, {.refuse_percent = 100}, {0}};
+    static const struct chaos_options options[NODES] = {
+        {.refuse_percent = 100}, {.refuse_percent = 100}, {0}};
     const struct millrace_pool pool = {.attempts = 3};
     struct millrace_opened opened = {.size = sizeof opened};
     struct millrace_closed closed = {.size = sizeof closed};
@@ -461,7 +461,8 @@ static void test_one_has_room(void **state)
     rig_start(&rig, options, NODES, 1000, 1, &pool);
     stream_make(&stream, PADDED, &random);
     for (unsigned i = 0; i < 8; i++) {
-        assert_int_equal(millrace_query(rig.pool, &stream.open, PATIENCE_MS, &opened, NULL, NULL), MILLRACE_OK);
+        assert_int_equal(millrace_query(rig.pool, &stream.open, PATIENCE_MS, &opened, NULL, NULL),
+                         MILLRACE_OK);
         assert_int_equal(millrace_open_stream(rig.pool, &stream.open, PATIENCE_MS, &opened, NULL, NULL),
                          MILLRACE_OK);
         assert_in_range(opened.asked, 1, 3);
@@ -481,7 +482,8 @@ static void test_one_has_room(void **state)
 /* A key that takes no IV: what needs one ends, with the reason; what does not goes on. */
 static void test_key_without_client_iv(void **state)
 {
-    static const struct chaos_options cut = {.cut_bytes = 3000, .takes_no_iv = true}, options[NODES] = {cut, cut};
+    static const struct chaos_options cut = {.cut_bytes = 3000, .takes_no_iv = true},
+                                      options[NODES] = {cut, cut};
     const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
     (void)state;
     struct rig rig;
@@ -490,8 +492,9 @@ static void test_key_without_client_iv(void **state)
     run_to_the_end(&rig);
     assert_true(rig.streams[0].lost);
     assert_int_equal(rig.streams[0].end.refused, MILLRACE_REFUSED_IV);
-    assert_non_null(strstr(rig.streams[0].end.text, "its node is gone, and it can not go on elsewhere: this key "
-                                                    "takes no IV of a client"));
+    assert_non_null(strstr(rig.streams[0].end.text,
+                           "its node is gone, and it can not go on elsewhere: this key "
+                           "takes no IV of a client"));
     rig_stop(&rig);
     rig_start(&rig, options, 2, 4, 3, &pool);
     open_one(&rig, COUNTER, 1);
@@ -651,10 +654,14 @@ static void test_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chaos),           cmocka_unit_test(test_refused_everywhere),
-        cmocka_unit_test(test_one_has_room),    cmocka_unit_test(test_key_without_client_iv),
-        cmocka_unit_test(test_message_too_long), cmocka_unit_test(test_kept_is_bounded),
-        cmocka_unit_test(test_flapping_node),   cmocka_unit_test(test_nobody_comes_back),
+        cmocka_unit_test(test_chaos),
+        cmocka_unit_test(test_refused_everywhere),
+        cmocka_unit_test(test_one_has_room),
+        cmocka_unit_test(test_key_without_client_iv),
+        cmocka_unit_test(test_message_too_long),
+        cmocka_unit_test(test_kept_is_bounded),
+        cmocka_unit_test(test_flapping_node),
+        cmocka_unit_test(test_nobody_comes_back),
         cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

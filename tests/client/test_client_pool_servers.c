@@ -73,7 +73,8 @@ static void node_start(int node)
 {
     char address[128];
     snprintf(address, sizeof address, "unix:%s", in_folder("socket", node));
-    pids[node] = spawn(in_folder("log", node), (char *[]){MILLRACED, (char *)in_folder("config", node), NULL});
+    pids[node] =
+        spawn(in_folder("log", node), (char *[]){MILLRACED, (char *)in_folder("config", node), NULL});
     for (int waited_ms = 0;; waited_ms += 10) {
         struct millrace *connection;
         if (millrace_connect(address, NULL, 1000, &connection, NULL) == MILLRACE_OK) {
@@ -191,7 +192,8 @@ static void on_closed(void *argument, uint32_t id, const struct millrace_closed 
     last_closed = *closed;
 }
 
-static millrace_status open_one(const char *name, struct millrace_opened *opened, struct millrace_refused *refused)
+static millrace_status open_one(const char *name, struct millrace_opened *opened,
+                                struct millrace_refused *refused)
 {
     const struct millrace_open open = {.size = sizeof open,
                                        .packet_bytes = PACKET_BYTES,
@@ -247,7 +249,8 @@ static void run_until(uint32_t goal)
 }
 
 /* All of it in one CBC run. */
-static size_t encrypt_whole(const uint8_t *iv, bool padded, const uint8_t *plain, size_t bytes, uint8_t *cipher)
+static size_t encrypt_whole(const uint8_t *iv, bool padded, const uint8_t *plain, size_t bytes,
+                            uint8_t *cipher)
 {
     int first = 0, last = 0;
     EVP_CIPHER *fetched = EVP_CIPHER_fetch(NULL, "AES-128-CBC", NULL);
@@ -360,9 +363,19 @@ static void test_command(void **state)
 {
     static uint8_t plain[150000], expected[150016], got[150100];
     static const uint8_t iv[16] = {0xFF, 0xEE};
-    char *arguments[] = {MILLRACE, "encrypt", "-s", addresses, "--key-name=camera", "--rate=1M", "--latency=1s",
-                         "--burst=8", "--iv=ffee0000000000000000000000000000", "-o",
-                         (char *)in_folder("out", 0), (char *)in_folder("in", 0), NULL};
+    char *arguments[] = {MILLRACE,
+                         "encrypt",
+                         "-s",
+                         addresses,
+                         "--key-name=camera",
+                         "--rate=1M",
+                         "--latency=1s",
+                         "--burst=8",
+                         "--iv=ffee0000000000000000000000000000",
+                         "-o",
+                         (char *)in_folder("out", 0),
+                         (char *)in_folder("in", 0),
+                         NULL};
     struct stat about;
     int status;
     (void)state;

@@ -95,7 +95,8 @@ static void stream_free(struct connection *connection, uint32_t id)
     atomic_fetch_sub(&connection->node->streams, 1);
 }
 
-static void refuse(struct connection *connection, uint32_t request, enum protocol_refusal code, const char *text)
+static void refuse(struct connection *connection, uint32_t request, enum protocol_refusal code,
+                   const char *text)
 {
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     struct protocol_refused refused = {.code = code};
@@ -204,7 +205,8 @@ static void on_data(struct connection *connection, const struct protocol_header 
     free(frame);
 }
 
-static void on_modify(struct connection *connection, const struct protocol_header *header, const uint8_t *body)
+static void on_modify(struct connection *connection, const struct protocol_header *header,
+                      const uint8_t *body)
 {
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     struct protocol_modify modify;
@@ -279,7 +281,8 @@ static void *run_connection(void *argument)
 {
     struct connection *connection = argument;
     if (!atomic_load(&connection->node->hangs_up) &&
-        !may_fail(connection, connection->node->options.hang_up_percent) && fake_welcome(connection->descriptor))
+        !may_fail(connection, connection->node->options.hang_up_percent) &&
+        fake_welcome(connection->descriptor))
         serve(connection);
     for (uint32_t id = 1; id <= STREAMS; id++)
         if (connection->streams[id] != NULL)

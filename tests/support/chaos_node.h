@@ -10,11 +10,11 @@
 #include <stdint.h>
 
 struct chaos_options {
-    int refuse_percent;   /* of OPENs, for capacity */
-    int hang_up_percent;  /* of connections, before WELCOME */
-    int drain_percent;    /* of DATA: all streams CLOSED, ERROR 10, and the end */
-    uint32_t cut_bytes;   /* written, on average, until a connection is cut; 0: never */
-    bool takes_no_iv;     /* an OPEN with an IV is REFUSED 5 */
+    int refuse_percent;    /* of OPENs, for capacity */
+    int hang_up_percent;   /* of connections, before WELCOME */
+    int drain_percent;     /* of DATA: all streams CLOSED, ERROR 10, and the end */
+    uint32_t cut_bytes;    /* written, on average, until a connection is cut; 0: never */
+    bool takes_no_iv;      /* an OPEN with an IV is REFUSED 5 */
     uint32_t silent_after; /* DATA of a connection, behind which nothing is answered any more; 0: never */
 };
 
@@ -31,7 +31,8 @@ struct chaos_node {
 };
 
 /* Aborts the test program if it can not be set up. */
-void chaos_node_start(struct chaos_node *node, const struct chaos_options *options, int faults, uint64_t seed);
+void chaos_node_start(struct chaos_node *node, const struct chaos_options *options, int faults,
+                      uint64_t seed);
 /* After all clients have gone. */
 void chaos_node_stop(struct chaos_node *node);
 
