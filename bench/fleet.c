@@ -16,9 +16,8 @@
 #define GOAL_LOAD    0.9
 #define ATTEMPTS     5
 #define NODES_MAX    1000
-#define WEIGHTS_NS   (2 * CORE_NS_PER_S)
+#define WEIGHTS_S    2.0
 #define FILLING      5 /* times as many streams come as there are at once, until a node is lost */
-#define MANY_NODES   100
 #define HOLD_NS      (30 * CORE_NS_PER_S)
 
 enum { KEY_QUICK = 256, KEY_PROGRESS, KEY_STREAMS, KEY_NODE_STREAMS };
@@ -135,61 +134,43 @@ static core_status perform(struct bench *bench, const char *what, struct bench_f
     return CORE_OK;
 }
 
-static core_status run_nodes(struct bench *bench, uint32_t nodes, struct core_error *error)
+/* Every combination of the lists, each of which ends with a 0 behind its first entry. */
+struct sweep {
+    const char *name;
+    uint32_t nodes[6];
+    double loads[6], weights_s[6];
+    unsigned attempts[7]; /* the first may be 0, the planner that sees all */
+    bool loses;
+};
+
+static core_status sweep_attempts(struct bench *bench, const struct sweep *sweep, struct bench_fleet_run run,
+                                  struct core_error *error)
 {
     double planner = 0, percent = 0;
     core_status status = CORE_OK;
-    for (unsigned attempts = 0; attempts <= ATTEMPTS && status == CORE_OK;
-         attempts += nodes > MANY_NODES ? ATTEMPTS : 1) {
-        const struct bench_fleet_run run = {
-            .nodes = nodes, .load = GOAL_LOAD, .attempts = attempts, .weight_every_ns = WEIGHTS_NS};
-        status = perform(bench, "nodes", run, &percent, error);
-        if (attempts == 0)
-            planner = percent;
+    for (size_t i = 0; (i == 0 || sweep->attempts[i] > 0) && status == CORE_OK; i++) {
+        run.attempts = sweep->attempts[i];
+        status = perform(bench, sweep->name, run, &percent, error);
+        planner = run.attempts == 0 ? percent : planner;
+        if (run.attempts == ATTEMPTS && run.load == GOAL_LOAD && sweep->attempts[0] == 0 &&
+            percent - planner > bench->worst_percent)
+            bench->worst_percent = percent - planner;
     }
-    if (percent - planner > bench->worst_percent)
-        bench->worst_percent = percent - planner;
     return status;
 }
 
-static core_status run_sweeps(struct bench *bench, uint32_t nodes, struct core_error *error)
+static core_status perform_sweep(struct bench *bench, const struct sweep *sweep, struct core_error *error)
 {
-    static const double loads[] = {0.8, 0.85, 0.9, 0.95, 1.0};
-    static const double ages_s[] = {0.5, 1, 2, 5, 10};
     core_status status = CORE_OK;
-    double percent;
-    struct bench_fleet_run run = {.nodes = nodes, .attempts = ATTEMPTS, .weight_every_ns = WEIGHTS_NS};
-    for (size_t i = 0; i < sizeof loads / sizeof loads[0] && status == CORE_OK; i++)
-        for (unsigned attempts = 0; attempts <= ATTEMPTS && status == CORE_OK;
-             attempts += attempts > 0 ? 2 : 1) {
-            run.load = loads[i];
-            run.attempts = attempts;
-            status = perform(bench, "load", run, &percent, error);
-        }
-    run.load = GOAL_LOAD;
-    for (size_t i = 0; i < sizeof ages_s / sizeof ages_s[0] && status == CORE_OK; i++)
-        for (unsigned attempts = 1; attempts <= ATTEMPTS && status == CORE_OK; attempts += 4) {
-            run.attempts = attempts;
-            run.weight_every_ns = (core_ns)(ages_s[i] * 1e9);
-            status = perform(bench, "age", run, &percent, error);
-        }
-    return status;
-}
-
-static core_status run_losses(struct bench *bench, uint32_t nodes, struct core_error *error)
-{
-    static const double loads[] = {0.6, 0.7, 0.8, 0.9};
-    core_status status = CORE_OK;
-    double percent;
-    for (size_t i = 0; i < sizeof loads / sizeof loads[0] && status == CORE_OK; i++)
-        for (unsigned attempts = 1; attempts <= ATTEMPTS && status == CORE_OK; attempts += 4) {
-            const struct bench_fleet_run run = {.nodes = nodes,
-                                                .load = loads[i],
-                                                .attempts = attempts,
-                                                .weight_every_ns = WEIGHTS_NS,
-                                                .loses = true};
-            status = perform(bench, "loss", run, &percent, error);
-        }
+    struct bench_fleet_run run = {.loses = sweep->loses};
+    for (size_t n = 0; sweep->nodes[n] > 0 && (n == 0 || !bench->options.quick); n++)
+        for (size_t l = 0; sweep->loads[l] > 0; l++)
+            for (size_t w = 0; sweep->weights_s[w] > 0 && status == CORE_OK; w++) {
+                run.nodes = sweep->nodes[n];
+                run.load = sweep->loads[l];
+                run.weight_every_ns = (core_ns)(sweep->weights_s[w] * 1e9);
+                status = sweep_attempts(bench, sweep, run, error);
+            }
     return status;
 }
 
@@ -222,20 +203,20 @@ static void put_script(const void *context, FILE *file)
 
 static core_status write_all(struct bench *bench, struct core_error *error)
 {
-    static const uint32_t sizes[] = {10, 30, 100, 300, NODES_MAX};
-    const size_t count = bench->options.quick ? 1 : sizeof sizes / sizeof sizes[0];
-    const uint32_t middle = bench->options.quick ? sizes[0] : 100;
+    static const struct sweep sweeps[] = {
+        {"nodes", {10, 30, 100}, {GOAL_LOAD}, {WEIGHTS_S}, {0, 1, 2, 3, 4, ATTEMPTS}, false},
+        {"loss", {10, 30, 100}, {0.6, 0.7, 0.8, 0.9}, {WEIGHTS_S}, {1, ATTEMPTS}, true},
+        {"nodes", {300, NODES_MAX}, {GOAL_LOAD}, {WEIGHTS_S}, {0, ATTEMPTS}, false},
+        {"load", {100}, {0.8, 0.85, 0.9, 0.95, 1}, {WEIGHTS_S}, {0, 1, 3, ATTEMPTS}, false},
+        {"age", {100}, {GOAL_LOAD}, {0.5, 1, 2, 5, 10}, {1, ATTEMPTS}, false}};
+    const size_t count = bench->options.quick ? 2 : sizeof sweeps / sizeof sweeps[0];
     core_status status = CORE_OK;
     fputs("sweep,nodes,attempts,load,weights_s,asked,refused_percent,nodes_asked,reached_percent,"
           "fullest_percent\n",
           bench->csv.file);
     fputs("nodes,attempts,load,streams,homeless,asks_each,half_ms,99_percent_ms,last_ms\n", bench->loss.file);
     for (size_t i = 0; i < count && status == CORE_OK; i++)
-        status = run_nodes(bench, sizes[i], error);
-    if (status == CORE_OK)
-        status = run_sweeps(bench, middle, error);
-    for (size_t i = 0; i < count && i < 3 && status == CORE_OK; i++)
-        status = run_losses(bench, sizes[i], error);
+        status = perform_sweep(bench, &sweeps[i], error);
     return status;
 }
 

@@ -57,6 +57,9 @@ CORE_CHECKED core_status bench_fleet_mix_open(struct bench_fleet_mix *mix,
                                               uint32_t node_streams, uint64_t seed, struct core_error *error);
 void bench_fleet_mix_free(struct bench_fleet_mix *mix);
 
+/* An empty node, whose refusals give no reasons. */
+CORE_CHECKED core_status bench_fleet_node(const struct bench_machine *machine, struct admission **admission,
+                                          struct core_error *error);
 /* The I/O thread with most room. */
 uint32_t bench_fleet_io(const struct admission *admission);
 

@@ -15,8 +15,8 @@ static bool at_once(void *owner)
     return true;
 }
 
-static core_status create(const struct bench_machine *machine, struct admission **admission,
-                          struct core_error *error)
+core_status bench_fleet_node(const struct bench_machine *machine, struct admission **admission,
+                             struct core_error *error)
 {
     const core_status status =
         admission_create(admission, &machine->profile, machine->workers, BENCH_FLEET_IO, error);
@@ -42,24 +42,11 @@ static double load_of(const struct admission *admission, const struct bench_mach
     return load;
 }
 
-/* *streams of the contract that an empty node takes. */
-static core_status room_for(const struct core_stream_spec *spec, const struct bench_machine *machine,
-                            uint32_t *streams, struct core_error *error)
-{
-    struct admission *admission;
-    const core_status status = create(machine, &admission, error);
-    if (status == CORE_OK) {
-        *streams = admission_fill(admission, spec, FILL_MAX);
-        admission_destroy(admission);
-    }
-    return status;
-}
-
 static core_status find_costs(struct bench_fleet_mix *mix, const struct bench_machine *machine,
                               struct core_error *error)
 {
     struct admission *admission;
-    core_status status = create(machine, &admission, error);
+    core_status status = bench_fleet_node(machine, &admission, error);
     if (status)
         return status;
     mix->cost = 0;
@@ -79,26 +66,16 @@ static core_status find_costs(struct bench_fleet_mix *mix, const struct bench_ma
     return status;
 }
 
-static const double *sorted_costs;
-
-static int by_cost(const void *a, const void *b)
+/* The one that as many cost less than as cost more. */
+static void find_typical(struct bench_fleet_mix *mix)
 {
-    const double x = sorted_costs[*(const uint32_t *)a], y = sorted_costs[*(const uint32_t *)b];
-    return (x > y) - (x < y);
-}
-
-static core_status find_typical(struct bench_fleet_mix *mix, struct core_error *error)
-{
-    uint32_t *order = calloc(mix->pool.count, sizeof *order);
-    if (order == NULL)
-        return core_error_set(error, CORE_NO_MEMORY, "out of memory");
-    for (uint32_t i = 0; i < mix->pool.count; i++)
-        order[i] = i;
-    sorted_costs = mix->costs;
-    qsort(order, mix->pool.count, sizeof *order, by_cost);
-    mix->typical = order[mix->pool.count / 2];
-    free(order);
-    return CORE_OK;
+    for (uint32_t i = 0; i < mix->pool.count; i++) {
+        size_t below = 0;
+        for (uint32_t n = 0; n < mix->pool.count; n++)
+            below += mix->costs[n] < mix->costs[i] || (mix->costs[n] == mix->costs[i] && n < i);
+        if (below == mix->pool.count / 2)
+            mix->typical = i;
+    }
 }
 
 static core_status find_capacity(struct bench_fleet_mix *mix, const struct bench_machine *machine,
@@ -110,7 +87,7 @@ static core_status find_capacity(struct bench_fleet_mix *mix, const struct bench
     mix->capacity = 0;
     for (int fill = 0; fill < FILLS && status == CORE_OK; fill++) {
         struct admission *admission;
-        if ((status = create(machine, &admission, error)))
+        if ((status = bench_fleet_node(machine, &admission, error)))
             break;
         struct admission_placement placement = {.accepted = true};
         while (placement.accepted && status == CORE_OK) {
@@ -141,10 +118,14 @@ core_status bench_fleet_mix_open(struct bench_fleet_mix *mix, const struct bench
     for (size_t i = 0; i < mix->pool.count; i++)
         mix->pool.specs[i].interval_ns =
             core_time_max(CORE_INTERVAL_NS_MIN, (core_ns)((double)mix->pool.specs[i].interval_ns / faster));
-    if ((status = find_costs(mix, machine, error)) || (status = find_typical(mix, error)) ||
-        (status = find_capacity(mix, machine, seed, error)))
+    struct admission *empty;
+    if ((status = find_costs(mix, machine, error)) || (status = find_capacity(mix, machine, seed, error)) ||
+        (status = bench_fleet_node(machine, &empty, error)))
         return status;
-    return room_for(&mix->pool.specs[mix->typical], machine, &mix->capacity_streams, error);
+    find_typical(mix);
+    mix->capacity_streams = admission_fill(empty, &mix->pool.specs[mix->typical], FILL_MAX);
+    admission_destroy(empty);
+    return CORE_OK;
 }
 
 void bench_fleet_mix_free(struct bench_fleet_mix *mix)

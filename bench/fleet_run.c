@@ -19,14 +19,13 @@ struct node {
     struct admission *admission;
     double load, weight; /* of workers' time; as it was last read, of 1 */
     uint64_t changes;    /* of the admission, at that time */
-    core_ns phase_ns, read_ns, busy_ns;
+    core_ns read_ns, busy_ns;
     bool tried, down;
 };
 
 struct stream {
     uint32_t node, number, spec;
     unsigned attempts, rounds; /* of one whose node is lost */
-    uint64_t place;
 };
 
 struct fleet {
@@ -41,12 +40,6 @@ struct fleet {
     size_t stream_count, spare_count;
     struct inputgen_schedule departures;
 };
-
-static bool at_once(void *owner)
-{
-    (void)owner;
-    return true;
-}
 
 static double draw(struct fleet *fleet)
 {
@@ -306,11 +299,9 @@ static core_status set_up(struct fleet *fleet, core_ns *gap_ns, struct core_erro
         fleet->spare[fleet->spare_count++] = &fleet->streams[i];
     for (uint32_t i = 0; i < run->nodes; i++) {
         struct node *node = &fleet->nodes[i];
-        const core_status status = admission_create(&node->admission, &fleet->machine->profile,
-                                                    fleet->machine->workers, BENCH_FLEET_IO, error);
+        const core_status status = bench_fleet_node(fleet->machine, &node->admission, error);
         if (status)
             return status;
-        admission_set_cancel(node->admission, at_once, NULL);
         node->read_ns = -(core_ns)(draw(fleet) * (double)run->weight_every_ns);
         node->weight = 1;
         node->changes = UINT64_MAX;

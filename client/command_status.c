@@ -377,92 +377,49 @@ static const struct column node_columns[] = {{"state", "state", TEXT},
                                              {"totals.refused", "refused", COUNT},
                                              {"totals.packets", "packets", COUNT},
                                              {"totals.missed", "missed", COUNT},
-                                             {"utilised", "utilised", SHARE}};
+                                             {"node", "address", TEXT}};
 
-/* The fullest worker's, beside what is in the document. */
-static void add_utilised(json_t *root)
-{
-    double most = 0;
-    size_t index;
-    const json_t *worker;
-    json_array_foreach(json_object_get(root, "workers"), index, worker)
-    {
-        most = fmax(most, json_number_value(json_object_get(worker, "utilisation")));
-    }
-    (void)json_object_set_new(root, "utilised", json_real(most));
-}
-
-/* What the server says, or {"error": ...}. */
+/* What the server says, with its address; or that, and why it says nothing. */
 static json_t *ask_node(const char *address, const struct options *options)
 {
     struct core_error error;
-    json_error_t why;
     char *body;
     size_t bytes;
-    if (command_http_get(address, "/status", options->timeout_ms, &body, &bytes, &error) != CORE_OK)
-        return json_pack("{s:o}", "error", command_pack_error(error.text));
-    json_t *root = json_loadb(body, bytes, 0, &why);
-    free(body);
-    if (json_is_object(root))
-        return root;
-    json_decref(root);
-    return json_pack("{s:o}", "error", command_pack_error("/status is no JSON object"));
-}
-
-static void print_node(const char *address, int width, const json_t *node)
-{
-    char text[CORE_TEXT_BYTES];
-    const json_t *error = json_object_get(node, "error");
-    printf("%-*s", width, address);
-    if (error != NULL)
-        printf("  %s", json_string_value(json_object_get(error, "message")));
-    for (size_t i = 0; error == NULL && i < COUNT_OF(node_columns); i++) {
-        format_figure(find(node, node_columns[i].key), node_columns[i].form, text);
-        print_cell(text, &node_columns[i]);
+    json_t *root = NULL;
+    if (command_http_get(address, "/status", options->timeout_ms, &body, &bytes, &error) == CORE_OK) {
+        root = json_loadb(body, bytes, 0, NULL);
+        free(body);
+        core_error_set(&error, CORE_INVALID, "%s/status is no JSON object", address);
     }
-    putchar('\n');
-}
-
-static int width_of(const char *addresses)
-{
-    size_t width = 0;
-    for (const char *at = addresses; *at != '\0'; at += *at == ',') {
-        const size_t length = strcspn(at, ",");
-        width = length > width ? length : width;
-        at += length;
+    if (!json_is_object(root)) {
+        json_decref(root);
+        root = json_pack("{s:s, s:o}", "state", "?", "error", command_pack_error(error.text));
+        if (!command_wants_json())
+            fprintf(stderr, "millrace: %s\n", error.text);
     }
-    return (int)width;
+    (void)json_object_set_new(root, "node", json_string(address));
+    return root;
 }
 
 static int show_pool(const struct options *options)
 {
     char *addresses = strdup(options->admin), *rest = NULL;
     json_t *all = json_array();
-    const int width = addresses == NULL ? 0 : width_of(addresses);
-    bool failed = false;
-    if (!command_wants_json()) {
-        printf("%-*s", width, "node");
-        for (size_t i = 0; i < COUNT_OF(node_columns); i++)
-            print_cell(node_columns[i].title, &node_columns[i]);
-        putchar('\n');
-    }
+    int exit = COMMAND_OK, printed = COMMAND_OK;
     for (char *address = addresses == NULL ? NULL : strtok_r(addresses, ",", &rest); address != NULL;
          address = strtok_r(NULL, ",", &rest)) {
         json_t *node = ask_node(address, options);
-        failed |= json_object_get(node, "error") != NULL;
-        add_utilised(node);
-        (void)json_object_set_new(node, "node", json_string(address));
-        if (!command_wants_json())
-            print_node(address, width, node);
+        exit = json_object_get(node, "error") != NULL ? COMMAND_FAILED : exit;
         (void)json_array_append_new(all, node);
     }
     free(addresses);
-    int exit = COMMAND_OK;
-    if (command_wants_json())
-        exit = command_print_json(all);
-    else
+    if (command_wants_json()) {
+        printed = command_print_json(all);
+    } else {
+        print_table(all, "node", node_columns, COUNT_OF(node_columns));
         json_decref(all);
-    return failed ? COMMAND_FAILED : exit;
+    }
+    return exit ? exit : printed;
 }
 
 int command_status(int argc, char **argv)
