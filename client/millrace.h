@@ -450,7 +450,7 @@ struct millrace_pool {
     size_t size;
     const char *addresses; /* 1 to 64, as millrace_connect has them, separated by commas */
     unsigned connections;  /* to each address; 0: 1. 64 in all at most */
-    unsigned attempts;     /* nodes that are asked for one stream in a row; 0: 5 */
+    unsigned attempts;     /* nodes that are asked for one stream in a row; 0: 3 */
     int patience_ms; /* that a stream may be without a node, and a request without an answer; 0: 10,000 */
     uint32_t kept_bytes_max; /* 0: 1 MiB; 4 MiB at most */
 };

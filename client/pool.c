@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define ATTEMPT_MS     1000
-#define ATTEMPTS       5
+#define ATTEMPTS       3
 #define PATIENCE_MS    10000
 #define KEPT_BYTES     (UINT32_C(1) << 20)
 #define KEPT_BYTES_MAX (UINT32_C(4) << 20)

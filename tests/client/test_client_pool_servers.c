@@ -21,6 +21,7 @@
 #include "client/millrace.h"
 #include "core/status.h"
 #include "core/time.h"
+#include "tests/support/command.h"
 
 #define MILLRACED    MILLRACE_BINARY_DIR "/server/millraced"
 #define MILLRACE     MILLRACE_BINARY_DIR "/client/millrace"
@@ -110,8 +111,9 @@ static int make_folder(void **state)
                                    "listeners: [{address: 'unix:socket%d'}]\n"
                                    "profile: " MILLRACE_SOURCE_DIR "/config/profiles/cpu-only.yaml\n"
                                    "threads: {realtime: off, pin: false}\nengine: ipsec-mb\n"
-                                   "client_iv: true\nkeyring: keys0\nlimits: {streams: 8}\n",
-                                   node);
+                                   "client_iv: true\nkeyring: keys0\nlimits: {streams: 8}\n"
+                                   "admin: 'unix:admin%d'\n",
+                                   node, node);
         write_file(in_folder("config", node), config, (size_t)bytes);
     }
     write_file(in_folder("keys", 0), keys, strlen(keys));
@@ -121,7 +123,8 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-    static const char *const names[] = {"config", "keys", "socket", "log", "told", "in", "out"};
+    static const char *const names[] = {"config", "keys", "socket", "admin", "log",
+                                        "told",   "in",   "out",    "list"};
     (void)state;
     for (int node = 0; node < NODES; node++)
         for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -359,7 +362,7 @@ static void test_full(void **state)
     millrace_disconnect(pool);
 }
 
-static void test_command(void **state)
+static void test_encrypt(void **state)
 {
     static uint8_t plain[150000], expected[150016], got[150100];
     static const uint8_t iv[16] = {0xFF, 0xEE};
@@ -401,6 +404,58 @@ static void test_command(void **state)
     assert_memory_equal(got, expected, bytes);
 }
 
+static int count_of(const char *json, const char *name)
+{
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\":", name);
+    const char *at = strstr(json, quoted);
+    return at == NULL ? -1 : atoi(at + strlen(quoted));
+}
+
+/* millrace-gen compares every byte; what a slow machine makes late is no fault here. */
+static void test_replay(void **state)
+{
+    static const char list[] =
+        "stream,class,packet_bytes,interval_ns,burst_packets,latency_ns,cipher,padding,start_ns,stop_ns\n"
+        "0,one,160,5000000,4,500000000,aes-128-cbc,none,0,2000000000\n"
+        "1,one,160,5000000,4,500000000,aes-256-cbc,pkcs7,0,2000000000\n"
+        "2,two,320,5000000,4,500000000,aes-128-cbc,none,0,2000000000\n"
+        "3,two,320,5000000,4,500000000,aes-128-cbc,pkcs7,0,2000000000\n";
+    static char json[65536];
+    char line[1024];
+    (void)state;
+    write_file(in_folder("list", 0), list, strlen(list));
+    snprintf(line, sizeof line,
+             "cp %s %s.csv; (sleep 0.5; kill -9 %d) & " MILLRACE_BINARY_DIR
+             "/inputgen/millrace-gen replay --json --duration 2s --slower 10 --connections 2 --realtime off "
+             "--server %s %s.csv 2>&1; rm %s.csv",
+             in_folder("list", 0), in_folder("list", 0), (int)pids[0], addresses, in_folder("list", 0),
+             in_folder("list", 0));
+    (void)test_command(line, json, sizeof json);
+    if (count_of(json, "gaps") < 1 || count_of(json, "lost") != 0 || count_of(json, "mismatched") != 0 ||
+        count_of(json, "disordered") != 0 || count_of(json, "packets_received") < 500)
+        fail_msg("%s", json);
+    assert_int_equal(waitpid(pids[0], NULL, 0), pids[0]);
+    pids[0] = 0;
+}
+
+static void test_status(void **state)
+{
+    char line[512], text[4096];
+    (void)state;
+    node_end(1, SIGKILL);
+    snprintf(line, sizeof line, MILLRACE " status --pool --admin unix:%s,unix:%s 2>&1", in_folder("admin", 0),
+             in_folder("admin", 1));
+    assert_int_equal(test_command(line, text, sizeof text), 1);
+    assert_non_null(strstr(text, "serving"));
+    assert_non_null(strstr(text, "can not connect to unix:"));
+    assert_non_null(strstr(text, "\n1                    ?"));
+    snprintf(line, sizeof line, MILLRACE " status --pool --json --admin unix:%s | head -c 2", in_folder("admin", 0));
+    assert_int_equal(test_command(line, text, sizeof text), 0);
+    assert_string_equal(text, "[\n");
+    assert_int_equal(test_command(MILLRACE " status --pool --streams --admin unix:/x 2>&1", text, sizeof text), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -409,7 +464,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_all_gone_and_one_back, start_all, end_all),
         cmocka_unit_test_setup_teardown(test_key_without_client_iv, start_all, end_all),
         cmocka_unit_test_setup_teardown(test_full, start_all, end_all),
-        cmocka_unit_test_setup_teardown(test_command, start_all, end_all),
+        cmocka_unit_test_setup_teardown(test_encrypt, start_all, end_all),
+        cmocka_unit_test_setup_teardown(test_replay, start_all, end_all),
+        cmocka_unit_test_setup_teardown(test_status, start_all, end_all),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
