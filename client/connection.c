@@ -1,6 +1,7 @@
 #include "client/connection.h"
 
 #include "client/lane.h"
+#include "client/pool.h"
 #include "client/structs.h"
 #include "client/translate.h"
 
@@ -132,20 +133,28 @@ static core_status parse_address(const char *text, struct core_address *address,
     return status;
 }
 
+core_status client_create(struct millrace **connection, struct core_error *error)
+{
+    *connection = calloc(1, sizeof **connection);
+    if (*connection == NULL || !init_lock(*connection)) {
+        free(*connection);
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for a connection");
+    }
+    (*connection)->wake = (*connection)->transport.descriptor = -1;
+    (*connection)->asked = 1;
+    return CORE_OK;
+}
+
 static core_status connect_to(const char *address_text, const struct millrace_tls *tls, core_ns deadline_ns,
                               struct millrace **connection_out, struct core_error *error)
 {
     struct core_address address;
+    struct millrace *connection;
     bool may_share;
-    core_status status = parse_address(address_text, &address, &may_share, error);
-    if (status)
+    core_status status;
+    if ((status = parse_address(address_text, &address, &may_share, error)) ||
+        (status = client_create(&connection, error)))
         return status;
-    struct millrace *connection = calloc(1, sizeof *connection);
-    if (connection == NULL || !init_lock(connection)) {
-        free(connection);
-        return core_error_set(error, CORE_NO_MEMORY, "no memory for a connection");
-    }
-    connection->wake = -1;
     status = client_transport_connect(&connection->transport, &address, tls, deadline_ns, error);
     if (status == CORE_OK && (status = greet(connection, may_share, deadline_ns, error)))
         core_error_prefix(error, status, "%s", address_text);
@@ -160,6 +169,9 @@ static core_status connect_to(const char *address_text, const struct millrace_tl
 millrace_status millrace_connect(const char *address, const struct millrace_tls *tls, int timeout_ms,
                                  struct millrace **connection, char error[MILLRACE_TEXT_BYTES])
 {
+    const struct millrace_pool pool = {.size = sizeof pool, .addresses = address};
+    if (client_pool_names_several(address))
+        return millrace_pool_connect(&pool, tls, timeout_ms, connection, error);
     core_ns deadline_ns = timeout_ms < 0 ? CORE_NS_NEVER : core_time_now_ns() + timeout_ms * CORE_NS_PER_MS;
     struct millrace_tls options = {.size = sizeof options};
     core_status status = tls == NULL ? CORE_OK : client_read_tls(tls, &options, client_error(error));
@@ -222,6 +234,8 @@ short client_events(const struct millrace *connection)
 short millrace_events(struct millrace *connection)
 {
     client_lock(connection);
+    if (connection->pool != NULL)
+        client_flush(connection); /* poll says nothing of what has not gone to a node */
     short events = client_events(connection);
     client_unlock(connection);
     return events;
@@ -257,7 +271,7 @@ millrace_status millrace_position_of(struct millrace *connection, uint32_t strea
 size_t millrace_unsent_bytes(struct millrace *connection)
 {
     client_lock(connection);
-    size_t bytes = client_output_waiting(&connection->output);
+    size_t bytes = client_output_waiting(&connection->output) + client_pool_unsent_bytes(connection->pool);
     client_unlock(connection);
     return bytes;
 }
