@@ -17,7 +17,7 @@ status=0
 "$root/tools/fleet" --quick --programs "$build" >"$TMPDIR.out" 2>&1 || status=$?
 [[ $status != 77 ]] || { cat "$TMPDIR.out"; rm -f "$TMPDIR.out"; exit 77; }
 [[ $status == 0 ]] || fail "status $status"
-for words in 'weights 100, 100, 100' 'node 1 is killed' 'node 1 is up again' 'node 3 has ended with status 0' \
+for words in 'three nodes are up' 'node 1 is killed' 'node 1 is up again' 'node 3 has ended with status 0' \
     '60 opened, 0 refused' ' 0 lost, 0 wrong, 0 out of order' '^PASS$'; do
     grep -q -- "$words" "$TMPDIR.out" || fail "no '$words'"
 done
