@@ -10,15 +10,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define PROFILE      "cpu-only"
-#define WORKLOAD     "uni"
-#define GOAL_PERCENT 1.0 /* refused more than by the planner that sees all, at GOAL_LOAD */
-#define GOAL_LOAD    0.9
+#define PROFILE       "cpu-only"
+#define WORKLOAD      "uni"
+#define GOAL_PERCENT  1.0 /* refused more than by the planner that sees all, at GOAL_LOAD */
+#define GOAL_LOAD     0.9
 #define GOAL_ATTEMPTS 3 /* as a pool has them (client/pool.c) */
-#define NODES_MAX    1000
-#define WEIGHTS_S    2.0
-#define FILLING      5 /* times as many streams come as there are at once, until a node is lost */
-#define HOLD_NS      (30 * CORE_NS_PER_S)
+#define NODES_MAX     1000
+#define WEIGHTS_S     2.0
+#define FILLING       5 /* times as many streams come as there are at once, until a node is lost */
+#define HOLD_NS       (30 * CORE_NS_PER_S)
 
 enum { KEY_QUICK = 256, KEY_PROGRESS, KEY_STREAMS, KEY_NODE_STREAMS };
 
@@ -33,7 +33,8 @@ static const struct argp_option option_table[] = {
     {"out", 'o', "DIR", 0, "Folder for the CSV and PNG files; required, made if it is not there", 0},
     {"seed", 's', "N", 0, "Seed of all draws (default 1)", 0},
     {"streams", KEY_STREAMS, "N", 0, "Streams that come to the largest fleet (default 1000000)", 0},
-    {"node-streams", KEY_NODE_STREAMS, "N", 0, "Streams that a node has room for, were they small (default 200)", 0},
+    {"node-streams", KEY_NODE_STREAMS, "N", 0,
+     "Streams that a node has room for, were they small (default 200)", 0},
     {"quick", KEY_QUICK, NULL, 0, "Only 10 nodes and few streams: to see that it works", 0},
     {"progress", KEY_PROGRESS, NULL, 0, "Tell how far it is, even if standard error is no terminal", 0},
     {0},

@@ -189,14 +189,10 @@ static void unblock(struct client_link *link)
 static void process(struct client_link *link)
 {
     struct core_error error;
-    if (link->dial.begun) {
+    if (link->dial.begun)
         take_dial(link);
-    } else if (link->node != NULL) {
-        if (client_process(link->node, READS, &error) != CORE_OK)
-            lose(link, error.text);
-        else
-            unblock(link);
-    }
+    else if (link->node != NULL && client_process(link->node, READS, &error) != CORE_OK)
+        lose(link, error.text);
 }
 
 /* ---- frames of a node ---- */
@@ -296,6 +292,7 @@ static void flush_all(struct client_pool *pool)
     for (unsigned i = 0; i < pool->link_count; i++)
         if (pool->links[i].node != NULL) {
             client_flush(pool->links[i].node);
+            unblock(&pool->links[i]);
             watch(&pool->links[i]);
         }
 }

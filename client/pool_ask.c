@@ -49,6 +49,11 @@ static bool opens(const struct client_ask *ask)
     return ask->type == PROTOCOL_OPEN || ask->type == PROTOCOL_QUERY;
 }
 
+static bool asks_for_node(const struct client_ask *ask)
+{
+    return opens(ask) || ask->type == PROTOCOL_PING;
+}
+
 static core_status send_rekey(struct client_link *link, const struct client_ask *ask, uint32_t *request,
                               struct core_error *error)
 {
@@ -215,7 +220,7 @@ void client_ask_place(struct client_pool *pool, struct client_ask *ask)
 
 void client_ask_again(struct client_pool *pool, struct client_ask *ask)
 {
-    if (!opens(ask) && ask->type != PROTOCOL_PING) {
+    if (!asks_for_node(ask)) {
         client_ask_free(ask); /* its stream knows by itself */
         return;
     }
@@ -229,19 +234,18 @@ void client_ask_again(struct client_pool *pool, struct client_ask *ask)
 
 /* ---- the queue ---- */
 
-/* True: it is out of the queue. */
-static bool look_at(struct client_pool *pool, struct client_ask *ask, core_ns *next_ns)
+/* True: it is out of the queue, or in it anew. */
+static bool look_at(struct client_pool *pool, struct client_ask *ask)
 {
     bool waits;
-    const core_ns end_ns = ask->begun_ns + pool->patience_ns;
-    if (!opens(ask) && ask->type != PROTOCOL_PING) {
+    if (!asks_for_node(ask)) {
         client_ask_answer(pool, ask, &ask->refused);
         client_ask_free(ask);
         return true;
     }
     if (ask->due_ns <= pool->now_ns && try_to_place(pool, ask))
         return true;
-    if (pool->now_ns >= end_ns) {
+    if (pool->now_ns >= ask->begun_ns + pool->patience_ns) {
         give_up(pool, ask);
         return true;
     }
@@ -249,23 +253,32 @@ static bool look_at(struct client_pool *pool, struct client_ask *ask, core_ns *n
         end_round(pool, ask); /* all were asked */
         return true;
     }
-    *next_ns = core_time_min(*next_ns, end_ns);
-    if (ask->due_ns > pool->now_ns)
-        *next_ns = core_time_min(*next_ns, ask->due_ns);
     return false;
+}
+
+/* What waits for a node to be there, or to answer, is looked at when that happens. */
+static core_ns next_look(const struct client_pool *pool)
+{
+    core_ns next_ns = CORE_NS_NEVER;
+    for (const struct client_ask *ask = pool->queue; ask != NULL; ask = ask->next) {
+        next_ns =
+            core_time_min(next_ns, asks_for_node(ask) ? ask->begun_ns + pool->patience_ns : pool->now_ns);
+        if (ask->due_ns > pool->now_ns)
+            next_ns = core_time_min(next_ns, ask->due_ns);
+    }
+    return next_ns;
 }
 
 core_ns client_asks_look(struct client_pool *pool)
 {
-    core_ns next_ns = CORE_NS_NEVER;
     struct client_ask *ask = pool->queue, *next;
     pool->queue = NULL; /* what comes in meanwhile is new */
     pool->queue_end = &pool->queue;
     for (; ask != NULL; ask = next) {
         next = ask->next;
         const core_ns due_ns = ask->due_ns;
-        if (!look_at(pool, ask, &next_ns))
+        if (!look_at(pool, ask))
             client_ask_enqueue(pool, ask, due_ns);
     }
-    return next_ns;
+    return next_look(pool);
 }

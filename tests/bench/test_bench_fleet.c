@@ -87,7 +87,8 @@ static void what_is_too_much_is_refused(void **state)
     (void)state;
     const struct bench_fleet_result planner = run(2, 0, 2, false), weighted = run(2, 3, 2, false);
     assert_true(planner.refused > planner.asked / 5 && planner.refused < planner.asked * 3 / 5);
-    assert_true(planner.reached > 0.9 && planner.reached < 1.25); /* small ones fit beyond the first refusal */
+    assert_true(planner.reached > 0.9 &&
+                planner.reached < 1.25); /* small ones fit beyond the first refusal */
     assert_true(weighted.reached < planner.reached);
 }
 

@@ -563,6 +563,23 @@ static void test_kept_is_bounded(void **state)
     rig_stop(&rig);
 }
 
+/* A lost stream that is refused asks again, by the pool's own clock: nothing else happens meanwhile. */
+static void test_refused_for_a_while(void **state)
+{
+    static const struct chaos_options options[NODES] = {{.cut_bytes = 3000, .refuse_percent = 100}};
+    const struct millrace_pool pool = {.attempts = 1, .patience_ms = PATIENCE_MS};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, options, 1, 0, 9, &pool);
+    open_one(&rig, CHAIN, 1);
+    atomic_store(&rig.nodes[0].faults_left, 5);
+    run_to_the_end(&rig);
+    assert_false(rig.streams[0].lost);
+    assert_true(rig.streams[0].gaps > 0);
+    assert_true(atomic_load(&rig.nodes[0].opens) > rig.streams[0].gaps + 1);
+    rig_stop(&rig);
+}
+
 /* A node that hangs up on who connects is left alone, longer each time. */
 static void test_flapping_node(void **state)
 {
@@ -660,6 +677,7 @@ int main(void)
         cmocka_unit_test(test_key_without_client_iv),
         cmocka_unit_test(test_message_too_long),
         cmocka_unit_test(test_kept_is_bounded),
+        cmocka_unit_test(test_refused_for_a_while),
         cmocka_unit_test(test_flapping_node),
         cmocka_unit_test(test_nobody_comes_back),
         cmocka_unit_test(test_arguments),

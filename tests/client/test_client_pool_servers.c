@@ -450,10 +450,12 @@ static void test_status(void **state)
     assert_non_null(strstr(text, "serving"));
     assert_non_null(strstr(text, "can not connect to unix:"));
     assert_non_null(strstr(text, "\n1                    ?"));
-    snprintf(line, sizeof line, MILLRACE " status --pool --json --admin unix:%s | head -c 2", in_folder("admin", 0));
+    snprintf(line, sizeof line, MILLRACE " status --pool --json --admin unix:%s | head -c 2",
+             in_folder("admin", 0));
     assert_int_equal(test_command(line, text, sizeof text), 0);
     assert_string_equal(text, "[\n");
-    assert_int_equal(test_command(MILLRACE " status --pool --streams --admin unix:/x 2>&1", text, sizeof text), 2);
+    assert_int_equal(
+        test_command(MILLRACE " status --pool --streams --admin unix:/x 2>&1", text, sizeof text), 2);
 }
 
 int main(void)
