@@ -440,7 +440,8 @@ void millrace_disconnect(struct millrace *connection); /* NULL is fine; no other
  * - Packets are kept until they have come back: kept_bytes_max of a stream, behind which millrace_data is
  *   MILLRACE_FULL for this stream, and goes on when results have come. A buffer may be twice as long.
  * - A node that can not be reached is tried again after 0.1 s, and each time later, up to 10 s; so is one that
- *   ends its connections soon after they were made. At each node at most 16 streams at a time wait for an answer:
+ *   ends its connections soon after they were made. A node with streams that says nothing for 2 s, and does not
+ *   answer PING in 2 s more, is lost. At each node at most 16 streams at a time wait for an answer:
  *   those of a lost node come one after another, and go where there is room.
  * - The keys of its streams stay in the pool until they are closed.
  * - Only connecting waits, and millrace_disconnect, a second at most, for attempts to connect that are under way.

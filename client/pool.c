@@ -23,6 +23,7 @@
 #define EVENTS         CLIENT_POOL_LINKS_MAX
 #define RETRY_NS       (100 * CORE_NS_PER_MS) /* until a link is tried again, doubled each time, up to */
 #define RETRY_NS_MAX   (10 * CORE_NS_PER_S)
+#define SILENCE_NS   (2 * CORE_NS_PER_S) /* that a node with streams may say nothing; and then, not even PONG */
 #define STEADY_NS      (10 * CORE_NS_PER_S) /* a link that has lasted so long begins anew with RETRY_NS */
 
 bool client_pool_names_several(const char *address)
@@ -98,6 +99,7 @@ static void lose(struct client_link *link, const char *why)
     core_error_set(&link->cause, CORE_CLOSED, "%s: %s", link->address, why);
     link->node = NULL;
     link->blocked = link->leaving = false;
+    link->pinged_ns = 0;
     link->asking = 0;
     link->losses++;
     retry_later(link);
@@ -132,7 +134,7 @@ static core_status adopt(struct client_link *link, struct core_error *error)
         return core_error_errno(error, "epoll_ctl");
     node->link = link;
     link->events = POLLIN;
-    link->up_ns = link->pool->now_ns;
+    link->up_ns = link->heard_ns = link->pool->now_ns;
     link->weight = 1;
     return CORE_OK;
 }
@@ -218,7 +220,8 @@ static void answered(struct client_link *link, const struct protocol_header *hea
     struct client_ask **slot = &link->asks[header->id % CLIENT_REQUESTS_MAX], *ask = *slot;
     *slot = NULL;
     if (ask->type == PROTOCOL_PING) {
-        client_pool_tell(pool, PROTOCOL_PONG, ask->request, 0, body, header->body_bytes);
+        if (!ask->resumes)
+            client_pool_tell(pool, PROTOCOL_PONG, ask->request, 0, body, header->body_bytes);
     } else if (ask->type == PROTOCOL_MODIFY || ask->type == PROTOCOL_REKEY) {
         client_pool_stream_changed(link, ask, header->type, body, header->body_bytes);
     } else {
@@ -247,6 +250,8 @@ core_status client_pool_take_frame(struct millrace *node, const struct protocol_
     struct client_pool_stream *stream = there == NULL ? NULL : there->owner;
     core_status status = client_frame_handler_of(node->welcome.version, header->type)(node, header, body);
     uint8_t *own = node->input.bytes + (body - node->input.bytes); /* which may be changed */
+    link->heard_ns = link->pool->now_ns;
+    link->pinged_ns = 0;
     if (status)
         return status;
     switch (header->type) {
@@ -324,6 +329,29 @@ static void leave(struct client_pool *pool, struct client_link *link)
             moving += client_pool_stream_move(pool->streams[i]);
 }
 
+/* A node that vanished without a word: its machine, or the way to it. Returns when to look again. */
+static core_ns watch_silence(struct client_pool *pool, struct client_link *link)
+{
+    const core_ns since_ns = link->pinged_ns > 0 ? link->pinged_ns : link->heard_ns;
+    if (link->streams + link->asking == 0) {
+        link->heard_ns = pool->now_ns;
+        return CORE_NS_NEVER;
+    }
+    if (pool->now_ns < since_ns + SILENCE_NS)
+        return since_ns + SILENCE_NS;
+    if (link->pinged_ns > 0) {
+        lose(link, "it says nothing any more");
+        return pool->now_ns;
+    }
+    struct client_ask *ask = client_ask_create(pool, PROTOCOL_PING, 0, NULL);
+    if (ask != NULL)
+        ask->resumes = true; /* the pool's own */
+    if (ask != NULL && client_ask_send(link, ask) != CORE_OK)
+        client_ask_free(ask);
+    link->pinged_ns = pool->now_ns;
+    return pool->now_ns + SILENCE_NS;
+}
+
 /* What is due by the clock. */
 static void look(struct client_pool *pool)
 {
@@ -335,6 +363,8 @@ static void look(struct client_pool *pool)
         struct client_link *link = &pool->links[i];
         if (link->node != NULL && link->leaving)
             leave(pool, link);
+        if (link->node != NULL)
+            next_ns = core_time_min(next_ns, watch_silence(pool, link));
         if (link->node != NULL || link->dial.begun)
             continue;
         if (link->retry_ns <= pool->now_ns)

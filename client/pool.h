@@ -48,6 +48,7 @@ struct client_link {
     bool blocked;          /* a stream waits for room in its output */
     short events;          /* that epoll looks for */
     core_ns up_ns, retry_ns, delay_ns;
+    core_ns heard_ns, pinged_ns; /* a frame was last read; was asked for one since (0: not) */
     double weight; /* 1, halved by each refusal for capacity, doubled by each second since refused_ns */
     core_ns refused_ns;
     uint32_t streams, asking; /* there; waiting for its answer */

@@ -220,7 +220,7 @@ void client_ask_place(struct client_pool *pool, struct client_ask *ask)
 
 void client_ask_again(struct client_pool *pool, struct client_ask *ask)
 {
-    if (!asks_for_node(ask)) {
+    if (!asks_for_node(ask) || (ask->type == PROTOCOL_PING && ask->resumes)) {
         client_ask_free(ask); /* its stream knows by itself */
         return;
     }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SLOW_NS           (100 * CORE_NS_PER_MS) /* an interval beside which round trips are nothing */
 #define RECORD_HEAD_BYTES 8 /* the time at which the packet was eligible; then its frame */
 
 /* ---- what is kept ---- */
@@ -156,8 +157,9 @@ void client_pool_stream_hand(struct client_pool_stream *stream)
     while (stream->handed_bytes < client_output_waiting(&stream->kept)) {
         const uint8_t *record = record_at(stream, stream->handed_bytes);
         const struct protocol_header header = record_header(record);
-        if (stream->catches_up && stream->handed - stream->answered >= stream->queue_packets)
-            return;
+        if ((stream->catches_up || stream->open.spec.interval_ns >= SLOW_NS) &&
+            stream->handed - stream->answered >= stream->queue_packets)
+            return; /* more would keep the node from reading this connection */
         status =
             client_send_data(node, stream->node_id, header.body_bytes, header.flags, &room, NULL, &error);
         stream->link->blocked |= status == CORE_FULL;

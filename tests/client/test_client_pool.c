@@ -580,6 +580,24 @@ static void test_refused_for_a_while(void **state)
     rig_stop(&rig);
 }
 
+/* A node that is there and says nothing any more, not even PONG: as if its machine were gone. */
+static void test_silent_node(void **state)
+{
+    static const struct chaos_options options[NODES] = {{.silent_after = 30}, {.silent_after = 30}};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, options, 2, 0, 1, &pool);
+    open_one(&rig, PADDED, 1);
+    while (rig.streams[0].gaps == 0) {
+        send_some(&rig, &rig.streams[0]);
+        turn(&rig);
+    }
+    assert_in_range(rig.streams[0].done, 30, 60);
+    stream_check(&rig.streams[0]);
+    rig_stop(&rig);
+}
+
 /* A node that hangs up on who connects is left alone, longer each time. */
 static void test_flapping_node(void **state)
 {
@@ -677,7 +695,7 @@ int main(void)
         cmocka_unit_test(test_key_without_client_iv),
         cmocka_unit_test(test_message_too_long),
         cmocka_unit_test(test_kept_is_bounded),
-        cmocka_unit_test(test_refused_for_a_while),
+        cmocka_unit_test(test_refused_for_a_while), cmocka_unit_test(test_silent_node),
         cmocka_unit_test(test_flapping_node),
         cmocka_unit_test(test_nobody_comes_back),
         cmocka_unit_test(test_arguments),

@@ -54,7 +54,8 @@ static void reset(struct connection *connection)
 /* Cut in the middle where the time has come. */
 static void put(struct connection *connection, const void *bytes, size_t count)
 {
-    if (connection->cut)
+    if (connection->cut || (connection->node->options.silent_after > 0 &&
+                            connection->data > connection->node->options.silent_after))
         return;
     if (connection->bytes_left >= 0 && (size_t)connection->bytes_left <= count &&
         atomic_fetch_sub(&connection->node->faults_left, 1) > 0) {
@@ -199,9 +200,8 @@ static void on_data(struct connection *connection, const struct protocol_header 
     stream->message += messages && (header->flags & PROTOCOL_DATA_LAST);
     stream->packets++;
     protocol_result_write(frame, header->id, header->sequence, &result, bytes);
-    const uint32_t after = connection->node->options.silent_after;
-    if (after == 0 || connection->data++ < after)
-        put(connection, frame, 2 * PROTOCOL_HEADER_BYTES + (size_t)bytes);
+    connection->data++;
+    put(connection, frame, 2 * PROTOCOL_HEADER_BYTES + (size_t)bytes);
     free(frame);
 }
 
