@@ -393,58 +393,60 @@ static core_status pool_read(struct client_transport *transport, void *room, siz
     return CORE_AGAIN;
 }
 
-static void take_request(struct client_pool *pool, const struct protocol_header *header, const uint8_t *body)
+static core_status take_request(struct client_pool *pool, const struct protocol_header *header,
+                                const uint8_t *body, struct core_error *error)
 {
-    struct core_error error;
     struct protocol_open open;
     struct client_pool_stream *stream = NULL;
     core_status status = CORE_OK;
     if (header->type != PROTOCOL_PING) {
-        status = protocol_open_read(pool->upper->welcome.version, body, header->body_bytes, &open, &error);
+        status = protocol_open_read(pool->upper->welcome.version, body, header->body_bytes, &open, error);
         if (status == CORE_OK)
             status = client_pool_stream_create(pool, &open, &stream);
     }
     struct client_ask *ask =
         status ? NULL : client_ask_create(pool, (enum protocol_type)header->type, header->id, stream);
     if (ask == NULL) {
-        (void)client_fail(pool->upper, CORE_NO_MEMORY, "no memory for a request to a pool: %s",
-                          status ? error.text : "out of memory");
-        return;
+        if (stream != NULL)
+            client_pool_stream_free(pool, stream);
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for a request to a pool");
     }
     if (header->type == PROTOCOL_PING) {
         memcpy(ask->payload, body, header->body_bytes);
         ask->payload_bytes = header->body_bytes;
     }
     client_ask_place(pool, ask);
+    return CORE_OK;
 }
 
-static void take(struct client_pool *pool, const struct protocol_header *header, const uint8_t *body)
+static core_status take(struct client_pool *pool, const struct protocol_header *header, const uint8_t *body,
+                        struct core_error *error)
 {
-    const uint32_t id =
-        header->type == PROTOCOL_MODIFY || header->type == PROTOCOL_REKEY ? get_u32(body) : header->id;
+    const bool changes = header->type == PROTOCOL_MODIFY || header->type == PROTOCOL_REKEY;
+    const uint32_t id = changes ? get_u32(body) : header->id;
     if (header->type == PROTOCOL_OPEN || header->type == PROTOCOL_QUERY || header->type == PROTOCOL_PING)
-        take_request(pool, header, body);
-    else if (id >= 1 && id <= pool->stream_room && pool->streams[id - 1] != NULL)
+        return take_request(pool, header, body, error);
+    if (id >= 1 && id <= pool->stream_room && pool->streams[id - 1] != NULL)
         client_pool_stream_take(pool, pool->streams[id - 1], header, body);
-    /* else the stream has ended meanwhile, and CLOSED says so */
+    return CORE_OK; /* also where the stream has ended meanwhile, as CLOSED says */
 }
 
 static core_status pool_write(struct client_transport *transport, const struct iovec *parts, int count,
                               size_t *written, struct core_error *error)
 {
     struct client_pool *pool = transport->pool;
-    (void)error;
+    core_status status = CORE_OK;
     *written = 0;
     pool->now_ns = core_time_now_ns();
     for (int i = 0; i < count; i++) {
         const uint8_t *frame = parts[i].iov_base, *end = frame + parts[i].iov_len;
-        while (frame < end) { /* whole frames, which this library has made */
+        while (frame < end && status == CORE_OK) { /* whole frames, which this library has made */
             const struct protocol_header header = {.body_bytes = get_u32(frame),
                                                    .type = frame[4],
                                                    .flags = frame[5],
                                                    .id = get_u32(frame + 8),
                                                    .sequence = get_u32(frame + 12)};
-            take(pool, &header, frame + PROTOCOL_HEADER_BYTES);
+            status = take(pool, &header, frame + PROTOCOL_HEADER_BYTES, error);
             frame += PROTOCOL_HEADER_BYTES + (size_t)header.body_bytes;
         }
         *written += parts[i].iov_len;
@@ -452,7 +454,7 @@ static core_status pool_write(struct client_transport *transport, const struct i
     flush_all(pool);
     if (pool->urgent)
         arm(pool, 1);
-    return CORE_OK;
+    return status;
 }
 
 static bool pool_pending(const struct client_transport *transport)
