@@ -181,24 +181,25 @@ static void put_script(const void *context, FILE *file)
 {
     (void)context;
     bench_pictures_head(file);
+    fputs("set datafile missing NaN\n", file); /* lines go on over what is of other sweeps */
     bench_pictures_begin(file, "fleet-nodes", 720, 480, "Refused at 90 % load, weights up to 2 s old");
     fputs("set xlabel 'nodes'\nset ylabel '% refused'\nset logscale x\nset yrange [0:*]\n"
           "plot for [a=0:5] 'fleet.csv' using (strcol(1) eq 'nodes' && $3 == a ? $2 : NaN):7 with "
           "linespoints lw 2 "
-          "title a == 0 ? 'planner that sees all' : sprintf('%d attempts', a)\nunset logscale x\n",
+          "title a == 0 ? 'planner that sees all' : sprintf('%d asked at most', a)\nunset logscale x\n",
           file);
     bench_pictures_begin(file, "fleet-load", 720, 480, "100 nodes: refused by load, weights up to 2 s old");
     fputs("set xlabel 'load that is offered, % of capacity'\nset ylabel '% refused'\n"
           "plot for [a in '0 1 3 5'] 'fleet.csv' using (strcol(1) eq 'load' && strcol(3) eq a ? 100 * $4 : "
           "NaN):7 with linespoints "
-          "lw 2 title a eq '0' ? 'planner that sees all' : a.' attempts'\n",
+          "lw 2 title a eq '0' ? 'planner that sees all' : a.' asked at most'\n",
           file);
     bench_pictures_begin(file, "fleet-age", 720, 480,
                          "100 nodes at 90 % load: refused by age of the weights");
     fputs("set xlabel 's between two readings of a weight'\nset ylabel '% refused'\nset logscale x\n"
           "plot for [a in '1 5'] 'fleet.csv' using (strcol(1) eq 'age' && strcol(3) eq a ? $5 : NaN):7 with "
           "linespoints "
-          "lw 2 title a.' attempts'\nunset logscale x\n",
+          "lw 2 title a.' asked at most'\nunset logscale x\n",
           file);
 }
 

@@ -23,7 +23,7 @@
 #define EVENTS         CLIENT_POOL_LINKS_MAX
 #define RETRY_NS       (100 * CORE_NS_PER_MS) /* until a link is tried again, doubled each time, up to */
 #define RETRY_NS_MAX   (10 * CORE_NS_PER_S)
-#define SILENCE_NS   (2 * CORE_NS_PER_S) /* that a node with streams may say nothing; and then, not even PONG */
+#define SILENCE_NS     (2 * CORE_NS_PER_S) /* that a node with streams may say nothing; and then, not even PONG */
 #define STEADY_NS      (10 * CORE_NS_PER_S) /* a link that has lasted so long begins anew with RETRY_NS */
 
 bool client_pool_names_several(const char *address)

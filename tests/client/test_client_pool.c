@@ -415,7 +415,7 @@ static void run_to_the_end(struct rig *rig)
 /* As many as are said, each once, and the answer says how many. */
 static void test_refused_everywhere(void **state)
 {
-    static const struct chaos_options full = {.refuse_percent = 100}, options[NODES] = {full, full, full};
+    const struct chaos_options full = {.refuse_percent = 100}, options[NODES] = {full, full, full};
     static const unsigned attempts[] = {2, 0};
     (void)state;
     for (unsigned i = 0; i < 2; i++) {
@@ -482,8 +482,7 @@ static void test_one_has_room(void **state)
 /* A key that takes no IV: what needs one ends, with the reason; what does not goes on. */
 static void test_key_without_client_iv(void **state)
 {
-    static const struct chaos_options cut = {.cut_bytes = 3000, .takes_no_iv = true},
-                                      options[NODES] = {cut, cut};
+    const struct chaos_options cut = {.cut_bytes = 3000, .takes_no_iv = true}, options[NODES] = {cut, cut};
     const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
     (void)state;
     struct rig rig;
@@ -695,7 +694,8 @@ int main(void)
         cmocka_unit_test(test_key_without_client_iv),
         cmocka_unit_test(test_message_too_long),
         cmocka_unit_test(test_kept_is_bounded),
-        cmocka_unit_test(test_refused_for_a_while), cmocka_unit_test(test_silent_node),
+        cmocka_unit_test(test_refused_for_a_while),
+        cmocka_unit_test(test_silent_node),
         cmocka_unit_test(test_flapping_node),
         cmocka_unit_test(test_nobody_comes_back),
         cmocka_unit_test(test_arguments),
