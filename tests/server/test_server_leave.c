@@ -55,7 +55,8 @@ static void those_who_know_the_word_are_told(void **state)
         core_time_sleep_until(core_time_now_ns() + 300 * CORE_NS_PER_MS);
         for (uint16_t version = 1; version <= 4; version++)
             packet(streams[version]);
-        assert_true(test_client_ask(&clients[4], PROTOCOL_OPEN, &open, NULL, NULL)); /* in maintenance all is served */
+        assert_true(test_client_ask(&clients[4], PROTOCOL_OPEN, &open, NULL,
+                                    NULL)); /* in maintenance all is served */
         server_maintain(server.server, false);
         core_time_sleep_until(core_time_now_ns() + 300 * CORE_NS_PER_MS);
     }

@@ -81,7 +81,8 @@ static uint32_t open_streams(struct test_client clients[2], uint32_t opened, uin
     static const uint8_t key[16] = {1};
     const struct protocol_open open = test_open_inline(&typical, key);
     uint32_t granted = 0;
-    while (granted < count && test_client_ask(&clients[(opened + granted) % 2], PROTOCOL_OPEN, &open, NULL, NULL))
+    while (granted < count &&
+           test_client_ask(&clients[(opened + granted) % 2], PROTOCOL_OPEN, &open, NULL, NULL))
         granted++;
     return granted;
 }
@@ -103,7 +104,8 @@ static uint32_t capacity(const char *more)
 
 static void the_weight_is_what_would_be_granted(void **state)
 {
-    static const char *const limits[] = {"", "limits: {streams: 37}", "limits: {buffer_mib: 4, stream_buffer_kib: 256}"};
+    static const char *const limits[] = {"", "limits: {streams: 37}",
+                                         "limits: {buffer_mib: 4, stream_buffer_kib: 256}"};
     (void)state;
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         const uint32_t whole = capacity(limits[i]);
@@ -115,7 +117,8 @@ static void the_weight_is_what_would_be_granted(void **state)
             test_client_connect(&clients[c], test_server_unix(&server), NULL);
         assert_true(whole > 30);
         await_weight(&server, 100);
-        for (uint32_t more = whole / 4; opened < whole; more = whole - opened < more ? whole - opened : more) {
+        for (uint32_t more = whole / 4; opened < whole;
+             more = whole - opened < more ? whole - opened : more) {
             assert_int_equal(open_streams(clients, opened, more), more);
             opened += more;
             const uint32_t share = 100 * (whole - opened) / whole;

@@ -114,7 +114,7 @@ static void versions(void **state)
         {2, 3, 0},
         {0, 0, PROTOCOL_ERROR_VERSION},
         {3, 3, 0},
-        {4, 4, PROTOCOL_ERROR_VERSION},
+        {PROTOCOL_VERSION + 1, PROTOCOL_VERSION + 1, PROTOCOL_ERROR_VERSION},
         {0, 2, 0},
         {65535, 65535, PROTOCOL_ERROR_VERSION},
         {2, 1, PROTOCOL_ERROR_MALFORMED},

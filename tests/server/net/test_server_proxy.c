@@ -27,14 +27,14 @@
     SIGNATURE "\x21\x21\0\x24\x20\1\x0d\xb8\0\0\0\1\0\0\0\0\0\0\0" host                                      \
               "\x20\1\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\1"                                                       \
               "\x12\x67\x1c\xf7"
-#define LOCAL SIGNATURE "\x20\0\0\0"
+#define LOCAL       SIGNATURE "\x20\0\0\0"
 #define BYTES(text) text, sizeof(text) - 1
 
 /* ---- the header alone ---- */
 
 /* In pieces of at most so many bytes. */
-static core_status take(const char *bytes, size_t count, size_t most, struct server_proxy *proxy, size_t *taken,
-                        struct core_error *error)
+static core_status take(const char *bytes, size_t count, size_t most, struct server_proxy *proxy,
+                        size_t *taken, struct core_error *error)
 {
     core_status status = CORE_AGAIN;
     *proxy = (struct server_proxy){.got = 0};
@@ -155,7 +155,8 @@ static uint64_t turned(const struct test_server *server, int listener, enum serv
     return atomic_load(&server->server->listeners[listener].turned[reason]);
 }
 
-static void await_turned(const struct test_server *server, int listener, enum server_turned reason, uint64_t count)
+static void await_turned(const struct test_server *server, int listener, enum server_turned reason,
+                         uint64_t count)
 {
     const core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * CORE_NS_PER_MS;
     while (turned(server, listener, reason) < count) {
@@ -164,8 +165,8 @@ static void await_turned(const struct test_server *server, int listener, enum se
     }
 }
 
-static void dial(struct test_client *client, const struct test_server *server, uint32_t listener, const char *header,
-                 size_t bytes)
+static void dial(struct test_client *client, const struct test_server *server, uint32_t listener,
+                 const char *header, size_t bytes)
 {
     test_client_dial(client, server_address(server->server, listener));
     assert_true(test_client_send(client, header, bytes));
@@ -317,7 +318,8 @@ static void strangers(void **state)
     dial(&stranger, &server, TLS, BYTES("\x16\3\1\2\0\1\0\1"));
     test_client_expect_end(&stranger);
     test_client_close(&stranger);
-    assert_int_equal(turned(&server, TCP, SERVER_TURNED_PROXY) + turned(&server, TLS, SERVER_TURNED_PROXY), 2);
+    assert_int_equal(turned(&server, TCP, SERVER_TURNED_PROXY) + turned(&server, TLS, SERVER_TURNED_PROXY),
+                     2);
     for (int i = 0; i < 8; i++)
         dial(&stalled[i], &server, i % 2 == 0 ? TCP : UNIX, BYTES(SIGNATURE));
     dial(&client, &server, TCP, BYTES(TCP4("\7")));
@@ -340,9 +342,12 @@ static void strangers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_header_cut_anywhere), cmocka_unit_test(what_is_no_header),
-        cmocka_unit_test(peers_are_the_clients),     cmocka_unit_test(local_and_all_at_once),
-        cmocka_unit_test(limits_are_the_clients),    cmocka_unit_test(keys_are_not_the_proxys),
+        cmocka_unit_test(every_header_cut_anywhere),
+        cmocka_unit_test(what_is_no_header),
+        cmocka_unit_test(peers_are_the_clients),
+        cmocka_unit_test(local_and_all_at_once),
+        cmocka_unit_test(limits_are_the_clients),
+        cmocka_unit_test(keys_are_not_the_proxys),
         cmocka_unit_test(strangers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
