@@ -149,7 +149,7 @@ class Malformed(unittest.TestCase):
     def test_before_welcome(self) -> None:
         for data in (
             frame(Type.PONG, 1),
-            frame(Type.WELCOME, 0, Welcome(4, 0, 1, 1, 1, 1, 1, 1, 1).write(1)),
+            frame(Type.WELCOME, 0, Welcome(5, 0, 1, 1, 1, 1, 1, 1, 1).write(1)),
         ):
             connection = Connection()
             connection.receive(data)
