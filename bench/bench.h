@@ -12,6 +12,7 @@ bench_run bench_crypto;
 bench_run bench_forgery;
 bench_run bench_estimate;
 bench_run bench_figures;
+bench_run bench_fleet;
 bench_run bench_hls;
 bench_run bench_kernel;
 bench_run bench_lanes;

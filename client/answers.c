@@ -100,7 +100,8 @@ static core_status on_opened(struct millrace *connection, const struct protocol_
         return client_fail(connection, CORE_INVALID, CLIENT_BREACH "it opened a stream for a QUERY");
     if (request.type == PROTOCOL_OPEN && (status = enter_stream(connection, &request, &opened)))
         return status;
-    const struct millrace_opened shown = client_show_opened(&opened);
+    struct millrace_opened shown = client_show_opened(&opened);
+    shown.asked = connection->asked;
     struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_OPENED, header->id, 0);
     if (waiter != NULL) {
         waiter->opened = shown;
@@ -127,7 +128,8 @@ static core_status on_refused(struct millrace *connection, const struct protocol
     uint8_t granted = request.type == PROTOCOL_MODIFY  ? PROTOCOL_MODIFIED
                       : request.type == PROTOCOL_REKEY ? PROTOCOL_REKEYED
                                                        : PROTOCOL_OPENED;
-    const struct millrace_refused shown = client_show_refused(&refused);
+    struct millrace_refused shown = client_show_refused(&refused);
+    shown.asked = connection->asked;
     struct client_waiter *waiter = client_waiter_find(connection, granted, header->id, 0);
     if (waiter != NULL) {
         waiter->refused = shown;
@@ -182,12 +184,15 @@ static core_status on_notice(struct millrace *connection, const struct protocol_
     struct core_error error;
     if (protocol_notice_read(body, header->body_bytes, &notice, &error))
         return breach(connection, &error);
+    const bool leaving = notice.kind == PROTOCOL_NOTICE_LEAVING;
+    if (leaving && (header->id != 0 || connection->welcome.version < 4))
+        return client_fail(connection, CORE_INVALID, CLIENT_BREACH "NOTICE leaving, which can not be here");
     const struct client_stream *stream = client_streams_find(&connection->streams, header->id);
-    if (stream == NULL)
+    if (stream == NULL && !leaving)
         return client_fail(connection, CORE_INVALID,
                            CLIENT_BREACH "NOTICE of stream %" PRIu32 ", which is not open", header->id);
     const struct millrace_notice shown = client_show_notice(&notice);
-    if (connection->callbacks.on_notice != NULL && !stream->unwanted)
+    if (connection->callbacks.on_notice != NULL && (leaving || !stream->unwanted))
         connection->callbacks.on_notice(connection->callbacks.argument, header->id, &shown);
     return CORE_OK;
 }
@@ -280,6 +285,22 @@ static void drop_waiting_packets(struct millrace *connection, uint32_t stream)
     }
 }
 
+void client_take_closed(struct millrace *connection, uint32_t id, const struct millrace_closed *closed)
+{
+    struct client_stream *stream = client_streams_find(&connection->streams, id);
+    bool unwanted = stream->unwanted;
+    stream->closing = true;
+    drop_waiting_packets(connection, id);
+    struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_CLOSED, id, 0);
+    if (waiter != NULL) {
+        waiter->closed = *closed;
+        client_waiter_done(connection, waiter, CORE_OK);
+    } else if (connection->callbacks.on_closed != NULL && !unwanted) {
+        connection->callbacks.on_closed(connection->callbacks.argument, id, closed);
+    }
+    client_streams_remove(&connection->streams, client_streams_find(&connection->streams, id));
+}
+
 static core_status on_closed(struct millrace *connection, const struct protocol_header *header,
                              const uint8_t *body)
 {
@@ -287,22 +308,11 @@ static core_status on_closed(struct millrace *connection, const struct protocol_
     struct core_error error;
     if (protocol_closed_read(body, header->body_bytes, &closed, &error))
         return breach(connection, &error);
-    struct client_stream *stream = client_streams_find(&connection->streams, header->id);
-    if (stream == NULL)
+    if (client_streams_find(&connection->streams, header->id) == NULL)
         return client_fail(connection, CORE_INVALID,
                            CLIENT_BREACH "CLOSED for stream %" PRIu32 ", which is not open", header->id);
-    bool unwanted = stream->unwanted;
-    stream->closing = true;
-    drop_waiting_packets(connection, header->id);
     const struct millrace_closed shown = client_show_closed(&closed);
-    struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_CLOSED, header->id, 0);
-    if (waiter != NULL) {
-        waiter->closed = shown;
-        client_waiter_done(connection, waiter, CORE_OK);
-    } else if (connection->callbacks.on_closed != NULL && !unwanted) {
-        connection->callbacks.on_closed(connection->callbacks.argument, header->id, &shown);
-    }
-    client_streams_remove(&connection->streams, client_streams_find(&connection->streams, header->id));
+    client_take_closed(connection, header->id, &shown);
     return CORE_OK;
 }
 

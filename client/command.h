@@ -54,6 +54,8 @@ int command_pack_refused(json_t *object, const struct millrace_open *open,
 
 /* ---- the connection (command_options.c) ---- */
 
+/* What the options say of TLS; it points to them. */
+struct millrace_tls command_tls(const struct core_options_server *server);
 CORE_CHECKED core_status command_connect_within(const struct core_options_server *server, int timeout_ms,
                                                 struct millrace **connection, struct core_error *error);
 /* Connects, or says why not; NULL then. */

@@ -4,6 +4,7 @@
 #include "core/secret.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,7 +33,7 @@ static const struct argp_option option_table[] = {
     {"reconnect", OPTION_RECONNECT, "TIME", OPTION_ARG_OPTIONAL,
      "when the server goes away, look for it for this long [1min] and go on where the stream stopped; the "
      "server "
-     "must allow IVs",
+     "must allow IVs; with several servers, which all need not come back, 10s unless it is given",
      0},
     {"quiet", 'q', NULL, 0, "no progress and no summary", 0},
     {"json", 'j', NULL, 0, "the summary, or an error, as a JSON object on standard output; needs --output",
@@ -150,9 +151,8 @@ static core_status options_check(struct encrypt_options *options, struct core_er
                               ", where a message "
                               "has more than one packet, not %" PRIu32,
                               CORE_BLOCK_BYTES, least, spec->packet_bytes);
-    if (!command_encrypt_is_one_chain(options) && (options->skip > 0 || options->reconnect_ns > 0))
-        return core_error_set(error, CORE_INVALID, "%s is not for --unit=message and --decrypt",
-                              options->skip > 0 ? "--skip" : "--reconnect");
+    if (!command_encrypt_is_one_chain(options) && options->skip > 0)
+        return core_error_set(error, CORE_INVALID, "--skip is not for --unit=message and --decrypt");
     options->contract.spec.message_packets = options->message_packets == 1;
     return CORE_OK;
 }
@@ -201,31 +201,46 @@ static int open_stream(struct encrypt_run *run)
     if (status == CORE_REFUSED)
         return command_print_refused(&run->open, &refused);
     memcpy(run->iv, run->opened.iv, CORE_BLOCK_BYTES);
-    memcpy(run->chain, run->opened.iv, CORE_BLOCK_BYTES);
     return status ? command_fail(COMMAND_FAILED, "%s", run->error.text) : COMMAND_OK;
 }
 
-/* What going on later will need. */
-static int prepare_reconnect(struct encrypt_run *run)
+/* One server that is looked for again, or several, are a pool. */
+static core_status connect_within(struct encrypt_run *run)
 {
-    if (run->options->reconnect_ns == 0)
-        return COMMAND_OK;
-    if ((millrace_welcome_of(run->connection)->flags & MILLRACE_ALLOWS_CLIENT_IV) == 0)
-        return command_fail(COMMAND_USAGE, "--reconnect: this server does not allow a client to give the IV");
-    if (encrypt_kept_init(&run->kept, run->open.packet_bytes, &run->error) != CORE_OK)
+    const struct encrypt_options *options = run->options;
+    const struct millrace_tls tls = command_tls(&options->server);
+    const struct millrace_pool pool = {
+        .size = sizeof pool,
+        .addresses = options->server.address,
+        .patience_ms = (int)core_time_min(options->reconnect_ns / CORE_NS_PER_MS, INT_MAX),
+        .kept_bytes_max = ENCRYPT_KEPT_BYTES};
+    if (options->reconnect_ns == 0 && strchr(options->server.address, ',') == NULL)
+        return command_connect_within(&options->server, options->server.timeout_ms, &run->connection,
+                                      &run->error);
+    return (core_status)millrace_pool_connect(&pool, &tls, options->server.timeout_ms, &run->connection,
+                                              run->error.text);
+}
+
+static int connect_to_server(struct encrypt_run *run)
+{
+    if (connect_within(run) != CORE_OK)
         return command_fail(COMMAND_FAILED, "%s", run->error.text);
+    if (run->options->reconnect_ns > 0 &&
+        (millrace_welcome_of(run->connection)->flags & MILLRACE_ALLOWS_CLIENT_IV) == 0)
+        return command_fail(COMMAND_USAGE, "--reconnect: this server does not allow a client to give the IV");
     return COMMAND_OK;
 }
 
 static int encrypt(struct encrypt_run *run)
 {
     struct core_error error;
+    int exit = connect_to_server(run);
+    if (exit != COMMAND_OK)
+        return exit;
     if (command_contract_open(&run->options->contract, millrace_welcome_of(run->connection), &run->open,
                               &error) != CORE_OK)
         return command_fail(COMMAND_USAGE, "%s", error.text);
-    int exit = open_files(run);
-    if (exit == COMMAND_OK)
-        exit = prepare_reconnect(run);
+    exit = open_files(run);
     if (exit == COMMAND_OK)
         exit = open_stream(run);
     if (exit != COMMAND_OK)
@@ -248,12 +263,10 @@ int command_encrypt(int argc, char **argv)
     if (command_contract_settle(&options.contract, &run.error) != CORE_OK ||
         options_check(&options, &run.error) != CORE_OK)
         return command_fail(COMMAND_USAGE, "%s", run.error.text);
-    run.connection = command_connect(&options.server);
-    int exit = run.connection == NULL ? COMMAND_FAILED : encrypt(&run);
+    int exit = encrypt(&run);
     millrace_disconnect(run.connection);
     if (run.input.packet != NULL)
         encrypt_input_close(&run.input);
-    encrypt_kept_free(&run.kept);
     core_secret_wipe(&options.contract, sizeof options.contract);
     return exit;
 }

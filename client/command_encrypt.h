@@ -1,6 +1,5 @@
-/* `millrace encrypt` in four files: options and opening; its two ends, packets from a file or pipe and
- * ciphertext to one, both by number, so that work can go on where it stopped; the run between them; and what
- * it does when the server goes away under it. */
+/* `millrace encrypt` in three files: options and opening; its two ends, packets from a file or pipe and
+ * ciphertext to one, both by number, so that work can go on where it stopped; and the run between them. */
 #ifndef MILLRACE_CLIENT_COMMAND_ENCRYPT_H
 #define MILLRACE_CLIENT_COMMAND_ENCRYPT_H
 
@@ -77,20 +76,12 @@ struct encrypt_options {
     const char *input, *output;
     uint64_t skip;
     uint64_t message_packets; /* 0: not given; all is one message */
-    core_ns reconnect_ns;     /* how long to look for the server again; 0: not at all */
+    core_ns reconnect_ns;     /* how long to look for a server again; 0: not given */
     bool quiet;
 };
 
 /* A stream as one unit that is encrypted, whose last block is all that going on with it needs. */
 bool command_encrypt_is_one_chain(const struct encrypt_options *options);
-
-/* Packets that were sent and have no result yet, by number: they are sent again to the next server. */
-struct encrypt_kept {
-    uint8_t *bytes; /* slots of slot_bytes; NULL: none are kept */
-    uint32_t *lengths;
-    uint64_t slots;
-    uint32_t slot_bytes;
-};
 
 /* One run of the command from its input to its output. */
 struct encrypt_run {
@@ -106,30 +97,19 @@ struct encrypt_run {
     uint64_t corrected; /* packets sent when it was last put right by the server's */
     core_ns started_ns, told_ns;
     bool terminal;
-    bool lost; /* status says how the connection or the stream ended, and another may go on */
-    uint8_t iv[CORE_BLOCK_BYTES];    /* that the first packet was chained to */
-    uint8_t chain[CORE_BLOCK_BYTES]; /* what the next packet without a result is chained to */
-    struct encrypt_kept kept;
-    uint64_t kept_until; /* packets up to here have been sent once already */
-    unsigned reconnects;
+    uint8_t iv[CORE_BLOCK_BYTES]; /* that the first packet was chained to */
+    unsigned gaps;                /* between two servers, */
+    core_ns gap_ns;               /* the longest of them */
     uint64_t sent, received, received_bytes;
     uint64_t met, missed, reader_late, policed;
     struct core_histogram latency;
 };
 
-#define ENCRYPT_AHEAD_BYTES (UINT64_C(4) << 20) /* sent and not yet back, at most */
-
-/* Room for every packet that may be on the way. CORE_NO_MEMORY. */
-CORE_CHECKED core_status encrypt_kept_init(struct encrypt_kept *kept, uint32_t packet_bytes,
-                                           struct core_error *error);
-void encrypt_kept_free(struct encrypt_kept *kept); /* wiped: it is plaintext */
-void encrypt_kept_put(struct encrypt_kept *kept, uint64_t number, const uint8_t *packet, uint32_t bytes);
-const uint8_t *encrypt_kept_get(const struct encrypt_kept *kept, uint64_t number, uint32_t *bytes);
-
-/* The server went away: connects anew until it is there again and admits the stream, chained to what has come
- * back, or until the time for that is over. Sent packets without a result are to be sent again. */
-CORE_CHECKED core_status encrypt_reconnect(struct encrypt_run *run,
-                                           const struct millrace_callbacks *callbacks, bool (*stopped)(void));
+/* Sent and not yet back, at most; and that a pool keeps of a stream, for which that, with what it costs by the
+ * packet, must have room. */
+#define ENCRYPT_AHEAD_BYTES       (UINT64_C(3) << 20)
+#define ENCRYPT_KEPT_BYTES        (UINT32_C(4) << 20)
+#define ENCRYPT_PACKET_MORE_BYTES 32
 
 /* From the open stream to its close, at the contract's pace, with progress and summary; what the process is
  * to exit with. Ends early and in good order at SIGINT and SIGTERM. */

@@ -17,11 +17,6 @@ static void on_signal(int number)
     interrupted = number;
 }
 
-static bool is_interrupted(void)
-{
-    return interrupted != 0;
-}
-
 /* ---- results ---- */
 
 static void count_result(struct encrypt_run *run, const struct millrace_result *info)
@@ -81,8 +76,6 @@ static void on_result(void *argument, const struct millrace_result *result)
         run->status = write_iv(run, result->iv);
     if (run->status == CORE_OK)
         run->status = encrypt_output_write(&run->output, result->ciphertext, result->bytes, &run->error);
-    if (result->bytes >= CORE_BLOCK_BYTES)
-        memcpy(run->chain, result->ciphertext + result->bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
     run->received++;
     run->received_bytes += result->bytes;
     count_result(run, result);
@@ -95,11 +88,27 @@ static void on_closed(void *argument, uint32_t stream, const struct millrace_clo
     (void)stream;
     if (run->status)
         return;
-    run->lost = closed->reason != MILLRACE_CLOSE_FAILED;
-    run->status = core_error_set(&run->error, CORE_CLOSED, "the server closed the stream: %s",
-                                 closed->reason == MILLRACE_CLOSE_IDLE ? "it had sent nothing for too long"
-                                 : run->lost                           ? "it is stopping"
-                                                                       : "its cipher failed");
+    run->status = core_error_set(&run->error, closed->refused ? CORE_REFUSED : CORE_CLOSED,
+                                 "the server closed the stream: %s",
+                                 closed->reason == MILLRACE_CLOSE_LOST   ? closed->text
+                                 : closed->reason == MILLRACE_CLOSE_IDLE ? "it had sent nothing for too long"
+                                 : closed->reason == MILLRACE_CLOSE_FAILED ? "its cipher failed"
+                                                                           : "it is stopping");
+}
+
+static void on_resumed(void *argument, uint32_t stream, const struct millrace_resumed *resumed)
+{
+    struct encrypt_run *run = argument;
+    char gap[CORE_TEXT_BYTES];
+    (void)stream;
+    run->gaps++;
+    run->gap_ns = core_time_max(run->gap_ns, resumed->gap_ns);
+    if (!run->options->quiet)
+        fprintf(stderr,
+                "%smillrace: the server was lost; gone on with another connection after %s, %" PRIu64
+                " packets sent again, %" PRIu64 " late\n",
+                run->terminal ? "\r\033[K" : "", core_duration_format(resumed->gap_ns, gap), resumed->resent,
+                resumed->late);
 }
 
 static void on_notice(void *argument, uint32_t stream, const struct millrace_notice *notice)
@@ -142,38 +151,23 @@ static core_ns due_ns(const struct encrypt_run *run)
 
 static bool has_room(const struct encrypt_run *run)
 {
-    uint64_t ahead = (run->sent - run->received) * run->open.packet_bytes;
+    uint64_t ahead = (run->sent - run->received) * (run->open.packet_bytes + ENCRYPT_PACKET_MORE_BYTES);
     return ahead < ENCRYPT_AHEAD_BYTES;
-}
-
-/* Is the next packet one that another server had been sent already? */
-static bool sends_again(const struct encrypt_run *run)
-{
-    return run->sent < run->kept_until;
 }
 
 static void send_packet(struct encrypt_run *run, core_ns now_ns)
 {
-    bool again = sends_again(run);
-    uint32_t bytes = run->input.bytes;
-    const uint8_t *packet = run->input.packet;
-    if (again)
-        packet = encrypt_kept_get(&run->kept, run->sent, &bytes);
-    run->status = (core_status)millrace_data_part(run->connection, run->opened.stream, packet, bytes,
-                                                  run->input.flags, NULL, run->error.text);
+    run->status = (core_status)millrace_data_part(run->connection, run->opened.stream, run->input.packet,
+                                                  run->input.bytes, run->input.flags, NULL, run->error.text);
     if (run->status == CORE_FULL) {
         run->status = CORE_OK; /* stays at hand until the server has read */
         return;
     }
-    run->lost = run->status == CORE_CLOSED;
     if (run->status)
         return;
-    if (!again && run->kept.bytes != NULL)
-        encrypt_kept_put(&run->kept, run->sent, packet, bytes);
     run->sent++;
     run->arrival_ns = core_time_max(run->arrival_ns, now_ns) + run->open.interval_ns;
-    if (!again)
-        encrypt_input_next(&run->input);
+    encrypt_input_next(&run->input);
 }
 
 static bool wants_input(const struct encrypt_run *run)
@@ -183,7 +177,7 @@ static bool wants_input(const struct encrypt_run *run)
 
 static bool wants_to_send(const struct encrypt_run *run)
 {
-    return !interrupted && (sends_again(run) || run->input.complete) && has_room(run) &&
+    return !interrupted && run->input.complete && has_room(run) &&
            millrace_unsent_bytes(run->connection) == 0;
 }
 
@@ -214,7 +208,7 @@ static void send_due(struct encrypt_run *run, core_ns now_ns)
     while (run->status == CORE_OK && !interrupted && has_room(run)) {
         if (wants_input(run) && input_is_ready(run))
             run->status = encrypt_input_read(&run->input, &run->error);
-        if (run->status || !(sends_again(run) || run->input.complete))
+        if (run->status || !run->input.complete)
             return;
         uint64_t sent = run->sent;
         if (due_ns(run) <= now_ns)
@@ -226,7 +220,7 @@ static void send_due(struct encrypt_run *run, core_ns now_ns)
 
 static bool is_done(const struct encrypt_run *run)
 {
-    bool all_sent = interrupted || (run->input.finished && !run->input.complete && !sends_again(run));
+    bool all_sent = interrupted || (run->input.finished && !run->input.complete);
     return all_sent && run->received == run->sent;
 }
 
@@ -239,10 +233,22 @@ static void process(struct encrypt_run *run)
         return;
     run->status = status;
     run->error = error;
-    run->lost = status == CORE_CLOSED || status == CORE_SYSTEM;
 }
 
-static void pump(struct encrypt_run *run, const struct millrace_callbacks *callbacks)
+/* A pool without a node: nothing that is still out comes back before one is there. */
+static bool is_cut_off(const struct encrypt_run *run)
+{
+    struct millrace_node node = {.size = sizeof node};
+    unsigned count = 0;
+    while (millrace_pool_node(run->connection, count, &node, NULL) == MILLRACE_OK) {
+        if (node.state == MILLRACE_NODE_UP)
+            return false;
+        count++;
+    }
+    return count > 0;
+}
+
+static void pump(struct encrypt_run *run)
 {
     run->started_ns = run->told_ns = core_time_now_ns();
     while (run->status == CORE_OK && !is_done(run)) {
@@ -250,8 +256,9 @@ static void pump(struct encrypt_run *run, const struct millrace_callbacks *callb
         send_due(run, now_ns);
         if (run->status == CORE_OK)
             process(run);
-        if (run->lost && run->options->reconnect_ns > 0 && !interrupted)
-            run->status = encrypt_reconnect(run, callbacks, is_interrupted);
+        if (run->status == CORE_OK && interrupted && is_cut_off(run))
+            run->status =
+                core_error_set(&run->error, CORE_CLOSED, "stopped while no server could be reached");
         show_progress(run, now_ns);
         if (run->status == CORE_OK && !is_done(run))
             sleep_until_needed(run, core_time_now_ns());
@@ -292,8 +299,9 @@ static void print_summary(const struct encrypt_run *run)
             run->met, run->missed, run->reader_late, run->policed);
     if (run->received > 0)
         print_latency(&run->latency);
-    if (run->reconnects > 0)
-        fprintf(stderr, "connected anew %u times\n", run->reconnects);
+    if (run->gaps > 0)
+        fprintf(stderr, "gone on elsewhere %u times, longest gap %s\n", run->gaps,
+                core_duration_format(run->gap_ns, rate));
     if (has_iv(run))
         fprintf(stderr, "IV: %s\n", core_hex_format(run->iv, CORE_BLOCK_BYTES, iv));
 }
@@ -349,8 +357,8 @@ static json_t *pack_summary(const struct encrypt_run *run, bool complete)
         (json_int_t)run->received, "bytes", (json_int_t)run->received_bytes, "seconds", seconds, "met",
         (json_int_t)run->met, "missed", (json_int_t)run->missed, "reader_late", (json_int_t)run->reader_late,
         "policed", (json_int_t)run->policed, "latency_us", pack_latency(&run->latency), "reconnects",
-        (int)run->reconnects, "iv", has_iv(run) ? core_hex_format(run->iv, CORE_BLOCK_BYTES, iv) : NULL,
-        "next", pack_next(run, complete));
+        (int)run->gaps, "iv", has_iv(run) ? core_hex_format(run->iv, CORE_BLOCK_BYTES, iv) : NULL, "next",
+        pack_next(run, complete));
     if (summary != NULL && run->status)
         (void)json_object_set_new(summary, "error", command_pack_error(run->error.text));
     return summary;
@@ -387,6 +395,7 @@ int encrypt_stream(struct encrypt_run *run)
                                                  .on_result = on_result,
                                                  .on_closed = on_closed,
                                                  .on_notice = on_notice,
+                                                 .on_resumed = on_resumed,
                                                  .argument = run};
     const struct sigaction stop = {.sa_handler = on_signal,
                                    .sa_flags = (int)SA_RESETHAND}; /* the second kills */
@@ -398,6 +407,6 @@ int encrypt_stream(struct encrypt_run *run)
         run->status = encrypt_output_start(&run->output, &run->error);
     if (run->status)
         return command_fail(COMMAND_FAILED, "%s", run->error.text);
-    pump(run, &callbacks);
+    pump(run);
     return finish(run);
 }

@@ -14,14 +14,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct millrace_tls command_tls(const struct core_options_server *server)
+{
+    return (struct millrace_tls){.size = sizeof(struct millrace_tls),
+                                 .ca_file = server->ca_file,
+                                 .certificate_file = server->certificate_file,
+                                 .key_file = server->key_file,
+                                 .server_name = server->server_name};
+}
+
 core_status command_connect_within(const struct core_options_server *server, int timeout_ms,
                                    struct millrace **connection, struct core_error *error)
 {
-    const struct millrace_tls tls = {.size = sizeof tls,
-                                     .ca_file = server->ca_file,
-                                     .certificate_file = server->certificate_file,
-                                     .key_file = server->key_file,
-                                     .server_name = server->server_name};
+    const struct millrace_tls tls = command_tls(server);
     return (core_status)millrace_connect(server->address, &tls, timeout_ms, connection, error->text);
 }
 

@@ -10,16 +10,18 @@
 struct options {
     const char *admin;
     int timeout_ms;
-    bool streams;
+    bool streams, pool;
 };
 
-enum { OPTION_TIMEOUT = 0x100 };
+enum { OPTION_TIMEOUT = 0x100, OPTION_POOL };
 
 static const struct argp_option option_table[] = {
     {"admin", 'a', "ADDRESS", 0, "the server's admin socket, unix:/path or tcp:host:port [$MILLRACE_ADMIN]",
      0},
     {"streams", 'S', NULL, 0, "list every stream too", 0},
-    {"json", 'j', NULL, 0, "print the document as it came, or an error", 0},
+    {"pool", OPTION_POOL, NULL, 0,
+     "a line for each of several servers; --admin: their addresses, separated by commas", 0},
+    {"json", 'j', NULL, 0, "print the document as it came, or an error; with --pool an array of them", 0},
     {"timeout", OPTION_TIMEOUT, "TIME", 0, "give up after this long [10s]", 0},
     {0},
 };
@@ -37,12 +39,17 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case 'j':
         command_want_json();
         return 0;
+    case OPTION_POOL:
+        options->pool = true;
+        return 0;
     case OPTION_TIMEOUT:
         options->timeout_ms = (int)(core_options_duration(state, "timeout", argument, CORE_NS_PER_S,
                                                           CORE_NS_PER_MS, 86400 * CORE_NS_PER_S) /
                                     CORE_NS_PER_MS);
         return 0;
     case ARGP_KEY_END:
+        if (options->pool && options->streams)
+            argp_error(state, "--streams is for one server");
         if (options->admin == NULL)
             argp_error(state, "give --admin, the address under `admin:` in the server's configuration");
         return 0;
@@ -361,6 +368,60 @@ static int print_document(const char *body, size_t bytes, const struct options *
     return COMMAND_OK;
 }
 
+/* ---- several servers ---- */
+
+static const struct column node_columns[] = {{"state", "state", TEXT},
+                                             {"version", "version", TEXT},
+                                             {"totals.connections", "connections", COUNT},
+                                             {"totals.streams", "streams", COUNT},
+                                             {"totals.refused", "refused", COUNT},
+                                             {"totals.packets", "packets", COUNT},
+                                             {"totals.missed", "missed", COUNT},
+                                             {"node", "address", TEXT}};
+
+/* What the server says, with its address; or that, and why it says nothing. */
+static json_t *ask_node(const char *address, const struct options *options)
+{
+    struct core_error error;
+    char *body;
+    size_t bytes;
+    json_t *root = NULL;
+    if (command_http_get(address, "/status", options->timeout_ms, &body, &bytes, &error) == CORE_OK) {
+        root = json_loadb(body, bytes, 0, NULL);
+        free(body);
+        core_error_set(&error, CORE_INVALID, "%s/status is no JSON object", address);
+    }
+    if (!json_is_object(root)) {
+        json_decref(root);
+        root = json_pack("{s:s, s:o}", "state", "?", "error", command_pack_error(error.text));
+        if (!command_wants_json())
+            fprintf(stderr, "millrace: %s\n", error.text);
+    }
+    (void)json_object_set_new(root, "node", json_string(address));
+    return root;
+}
+
+static int show_pool(const struct options *options)
+{
+    char *addresses = strdup(options->admin), *rest = NULL;
+    json_t *all = json_array();
+    int exit = COMMAND_OK, printed = COMMAND_OK;
+    for (char *address = addresses == NULL ? NULL : strtok_r(addresses, ",", &rest); address != NULL;
+         address = strtok_r(NULL, ",", &rest)) {
+        json_t *node = ask_node(address, options);
+        exit = json_object_get(node, "error") != NULL ? COMMAND_FAILED : exit;
+        (void)json_array_append_new(all, node);
+    }
+    free(addresses);
+    if (command_wants_json()) {
+        printed = command_print_json(all);
+    } else {
+        print_table(all, "node", node_columns, COUNT_OF(node_columns));
+        json_decref(all);
+    }
+    return exit ? exit : printed;
+}
+
 int command_status(int argc, char **argv)
 {
     struct options options = {.admin = getenv("MILLRACE_ADMIN"), .timeout_ms = 10000};
@@ -369,6 +430,8 @@ int command_status(int argc, char **argv)
     size_t bytes;
     if (core_options_parse(&argp, argc, argv, &options) != 0)
         return COMMAND_FAILED;
+    if (options.pool)
+        return show_pool(&options);
     const char *path = options.streams ? "/status?streams=1" : "/status";
     if (command_http_get(options.admin, path, options.timeout_ms, &body, &bytes, &error) != CORE_OK)
         return command_fail(COMMAND_FAILED, "%s", error.text);

@@ -1,6 +1,7 @@
 #include "client/connection.h"
 
 #include "client/lane.h"
+#include "client/pool.h"
 #include "client/structs.h"
 #include "client/translate.h"
 
@@ -140,6 +141,18 @@ static core_status parse_address(const char *text, struct core_address *address,
     return status;
 }
 
+core_status client_create(struct millrace **connection, struct core_error *error)
+{
+    *connection = calloc(1, sizeof **connection);
+    if (*connection == NULL || !init_lock(*connection)) {
+        free(*connection);
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for a connection");
+    }
+    (*connection)->wake = (*connection)->transport.descriptor = -1;
+    (*connection)->asked = 1;
+    return CORE_OK;
+}
+
 static core_ns deadline_in(int timeout_ms)
 {
     return timeout_ms < 0 ? CORE_NS_NEVER : core_time_now_ns() + timeout_ms * CORE_NS_PER_MS;
@@ -151,16 +164,11 @@ static core_status connect_to(const char *address_text, const struct millrace_tl
     const char *path = embedded_path(address_text);
     core_ns deadline_ns = deadline_in(timeout_ms);
     struct core_address address;
+    struct millrace *connection;
     bool may_share = true;
     core_status status = path != NULL ? CORE_OK : parse_address(address_text, &address, &may_share, error);
-    if (status)
+    if (status || (status = client_create(&connection, error)))
         return status;
-    struct millrace *connection = calloc(1, sizeof *connection);
-    if (connection == NULL || !init_lock(connection)) {
-        free(connection);
-        return core_error_set(error, CORE_NO_MEMORY, "no memory for a connection");
-    }
-    connection->wake = -1;
     if (path == NULL)
         status = client_transport_connect(&connection->transport, &address, tls, deadline_ns, error);
     else {
@@ -180,6 +188,9 @@ static core_status connect_to(const char *address_text, const struct millrace_tl
 millrace_status millrace_connect(const char *address, const struct millrace_tls *tls, int timeout_ms,
                                  struct millrace **connection, char error[MILLRACE_TEXT_BYTES])
 {
+    const struct millrace_pool pool = {.size = sizeof pool, .addresses = address};
+    if (client_pool_names_several(address))
+        return millrace_pool_connect(&pool, tls, timeout_ms, connection, error);
     struct millrace_tls options = {.size = sizeof options};
     core_status status = tls == NULL ? CORE_OK : client_read_tls(tls, &options, client_error(error));
     if (status == CORE_OK)
@@ -243,6 +254,8 @@ short client_events(const struct millrace *connection)
 short millrace_events(struct millrace *connection)
 {
     client_lock(connection);
+    if (connection->pool != NULL)
+        client_flush(connection); /* poll says nothing of what has not gone to a node */
     short events = client_events(connection);
     client_unlock(connection);
     return events;
@@ -278,7 +291,7 @@ millrace_status millrace_position_of(struct millrace *connection, uint32_t strea
 size_t millrace_unsent_bytes(struct millrace *connection)
 {
     client_lock(connection);
-    size_t bytes = client_output_waiting(&connection->output);
+    size_t bytes = client_output_waiting(&connection->output) + client_pool_unsent_bytes(connection->pool);
     client_unlock(connection);
     return bytes;
 }

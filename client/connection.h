@@ -68,6 +68,12 @@ struct millrace {
     size_t opening; /* OPENs among the requests */
 
     struct client_waiter *waiters;
+    /* Of a pool (client/pool.h): its inside, and how many nodes were asked for the answer at hand. Of a node of
+     * one: whose frames these are. */
+    struct client_pool *pool;
+    unsigned asked;
+    struct client_link *link;
+
     bool polling;        /* a blocking call sleeps in poll, without the lock */
     short polled_events; /* for what */
     int wake;            /* eventfd that ends the sleep; -1 until the first blocking call */
@@ -95,6 +101,12 @@ CORE_CHECKED core_status client_process(struct millrace *connection, unsigned re
 /* Handles one frame whose header is sound. CORE_OK, or the status with which the connection died. */
 typedef core_status client_frame_handler(struct millrace *connection, const struct protocol_header *header,
                                          const uint8_t *body);
+
+/* A connection without a transport; CORE_NO_MEMORY. */
+CORE_CHECKED core_status client_create(struct millrace **connection, struct core_error *error);
+
+/* CLOSED, once it is decoded: for who waits, for the callbacks; the stream, which is open, is gone. */
+void client_take_closed(struct millrace *connection, uint32_t stream, const struct millrace_closed *closed);
 
 /* NULL for what no server sends in this version. */
 client_frame_handler *client_frame_handler_of(uint16_t version, uint8_t type);

@@ -222,6 +222,7 @@ struct millrace_opened {
     int64_t in_force_ns;    /* from the receipt until the promise held; 0 in the answer to QUERY */
     struct millrace_backup backup;
     uint8_t iv[MILLRACE_BLOCK_BYTES];
+    uint32_t asked; /* nodes that were asked for it: 1, or more of a pool's */
 };
 
 struct millrace_modified {
@@ -280,6 +281,9 @@ struct millrace_refused {
     int64_t offer_latency_ns;       /* 0: none */
     int64_t decided_ns;             /* from the request's receipt until it was refused */
     char text[MILLRACE_TEXT_BYTES];
+    uint32_t
+        asked; /* nodes that were asked for it: 1, or more of a pool's, the last of which says why; 0: none
+                       could be reached */
 };
 
 enum millrace_result_status {
@@ -315,18 +319,25 @@ enum millrace_close_reason {
     MILLRACE_CLOSE_DRAINED = 1,
     MILLRACE_CLOSE_FAILED = 2,
     MILLRACE_CLOSE_IDLE = 3,
+    MILLRACE_CLOSE_LOST =
+        4, /* by a pool: its node is gone, and it can not go on at another one; text says why */
 };
 
 struct millrace_closed {
     size_t size;
     enum millrace_close_reason reason;
     uint64_t packets, bytes, met, missed; /* bytes: of ciphertext */
+    char text[MILLRACE_TEXT_BYTES];       /* with LOST: why; else "" */
+    enum millrace_refusal refused;        /* with LOST: what no other node will judge otherwise; 0: nothing */
 };
 
 enum millrace_notice_kind {
     MILLRACE_NOTICE_DEGRADED = 1, /* its GPU is lost: served as far as it goes, in the order of deadlines */
     MILLRACE_NOTICE_RESTORED = 2, /* its promise holds again */
     MILLRACE_NOTICE_MOVED = 3,    /* another unit serves it from now on; the promise has held all the time */
+    MILLRACE_NOTICE_LEAVING =
+        4, /* of the connection (stream 0): the server is about to stop, and serves all its
+                                     streams until then: open them at another server (unit: none, 0) */
 };
 
 struct millrace_notice {
@@ -336,6 +347,15 @@ struct millrace_notice {
     uint32_t unit_index;
     int64_t bound_ns; /* guaranteed latency from now on; 0: none (DEGRADED) */
     char text[MILLRACE_TEXT_BYTES];
+};
+
+/* A stream of a pool that has gone on at another node, when all that it had been given by then has come back. */
+struct millrace_resumed {
+    size_t size;
+    int64_t
+        gap_ns; /* from the loss of its node, or from the last packet that it took, until another one had it */
+    uint64_t resent; /* packets that had been sent, without a result: sent again */
+    uint64_t late;   /* of these, and of those given during the gap: whose deadline was missed */
 };
 
 /* Why the server complains of the connection or of a frame; if it is fatal, the connection ends. */
@@ -384,12 +404,15 @@ struct millrace_callbacks {
     void (*on_notice)(void *argument, uint32_t stream, const struct millrace_notice *notice);
     void (*on_rekeyed)(void *argument, uint32_t request, const struct millrace_rekeyed *rekeyed);
     void *argument;
+    void (*on_resumed)(void *argument, uint32_t stream,
+                       const struct millrace_resumed *resumed); /* of a pool */
 };
 
 /* Connects to "unix:/path", "socket:/path", "tcp:host:port", "tls:host:port" or "embedded:/path.yaml", says hello,
  * waits for WELCOME. On "unix:" packets go through memory that is shared with the server, where it offers that
  * (docs/protocol.md, "Lanes"): nothing else changes but what they cost. On "socket:", the same socket, they do not.
- * timeout_ms covers all of that. On success *connection is the caller's, to be given to millrace_disconnect.
+ * Several addresses, separated by commas, are a pool, below. timeout_ms covers all of that. On success *connection is
+ * the caller's, to be given to millrace_disconnect.
  *
  * "embedded:" and the path of a server's configuration: the server is inside this process (docs/library.md). The
  * first connection starts it, which timeout_ms does not cover, and the end of the last one stops it, in
@@ -401,7 +424,71 @@ MILLRACE_CHECKED millrace_status millrace_connect(const char *address, const str
                                                   char error[MILLRACE_TEXT_BYTES]);
 void millrace_disconnect(struct millrace *connection); /* NULL is fine; no other call may be running */
 
-/* What the server said of itself; the connection's. */
+/* ---- a pool ---- */
+
+/* Many servers, its nodes, as one connection: every call below does with it what it does with one server's, and
+ * streams survive their node.
+ *
+ * A stream is opened at one of the nodes, the one with the fewest for what it takes. One that has no room is not
+ * the last word: others are asked, `attempts` in all. When a node dies, or stops in good order, its streams are
+ * opened at others, from the last block that came back, and what had no result is sent again. So the results are
+ * those of one server that was always there: in order, each once, the ciphertext one CBC encryption. on_resumed
+ * tells how long that took, and how many deadlines it cost. Results of packets that crossed a gap have flag FAULT,
+ * and MET only where the first time they were given, and the contract, make it true.
+ *
+ * What a stream needs for that: the server allows IVs of clients, and its named key does too, unless its messages
+ * have random IVs. Where it lacks that, and where a pattern, or a message too long to be kept, leaves nothing to
+ * begin from, it ends at the loss of its node: CLOSED with reason LOST, and a text. So it does where no node takes
+ * it within patience_ms.
+ *
+ * - MODIFY and REKEY that are unanswered at a loss, or asked during the gap, are REFUSED with BUSY: what was
+ *   before goes on, at the next node too. Ask again.
+ * - Packets are kept until they have come back: kept_bytes_max of a stream, behind which millrace_data is
+ *   MILLRACE_FULL for this stream, and goes on when results have come. A buffer may be twice as long.
+ * - A node that can not be reached is tried again after 0.1 s, and each time later, up to 10 s; so is one that
+ *   ends its connections soon after they were made. A node with streams that says nothing for 2 s, and does not
+ *   answer PING in 2 s more, is lost. At each node at most 16 streams at a time wait for an answer:
+ *   those of a lost node come one after another, and go where there is room.
+ * - The keys of its streams stay in the pool until they are closed.
+ * - Only connecting waits, and millrace_disconnect, a second at most, for attempts to connect that are under way.
+ *
+ * Behind HAProxy one address is many nodes: make several connections to it, about two for each. */
+struct millrace_pool {
+    size_t size;
+    const char *addresses; /* 1 to 64, as millrace_connect has them, separated by commas */
+    unsigned connections;  /* to each address; 0: 1. 64 in all at most */
+    unsigned attempts;     /* nodes that are asked for one stream in a row; 0: 3 */
+    int patience_ms; /* that a stream may be without a node, and a request without an answer; 0: 10,000 */
+    uint32_t kept_bytes_max; /* 0: 1 MiB; 4 MiB at most */
+};
+
+/* Connects to all, and is content with one. Also what millrace_connect does where its address is several. */
+MILLRACE_CHECKED millrace_status millrace_pool_connect(const struct millrace_pool *pool,
+                                                       const struct millrace_tls *tls, int timeout_ms,
+                                                       struct millrace **connection,
+                                                       char error[MILLRACE_TEXT_BYTES]);
+
+enum millrace_node_state {
+    MILLRACE_NODE_DOWN = 0, /* text says why */
+    MILLRACE_NODE_UP = 1,
+    MILLRACE_NODE_LEAVING = 2, /* it is stopping: no more streams go there */
+};
+
+struct millrace_node {
+    size_t size;
+    enum millrace_node_state state;
+    uint32_t streams;               /* there now */
+    uint64_t opened, refused, lost; /* ever: streams that it took, that it had no room for, that it lost */
+    uint64_t losses;                /* of the connection */
+    char address[MILLRACE_TEXT_BYTES], text[MILLRACE_TEXT_BYTES];
+};
+
+/* Connection `index` of a pool, from 0 on. MILLRACE_NOT_FOUND: there is none of this number. */
+MILLRACE_CHECKED millrace_status millrace_pool_node(struct millrace *connection, unsigned index,
+                                                    struct millrace_node *node,
+                                                    char error[MILLRACE_TEXT_BYTES]);
+
+/* What the server said of itself, of a pool the node that was there first; the connection's. */
 const struct millrace_welcome *millrace_welcome_of(const struct millrace *connection);
 
 MILLRACE_CHECKED millrace_status millrace_set_callbacks(struct millrace *connection,

@@ -41,6 +41,21 @@ static core_status grow(struct client_output *output, size_t bytes)
     return CORE_OK;
 }
 
+/* What waits goes to the front, where it and as much again have room: so a buffer that never runs empty does
+ * not grow for that, and a byte is moved once for each that has left. */
+static bool close_up(struct client_output *output, size_t bytes)
+{
+    const size_t waiting = output->end - output->begin;
+    if (output->wrapped > 0 || waiting + bytes > output->capacity / 2)
+        return false;
+    memmove(output->bytes, output->bytes + output->begin, waiting);
+    if (output->secret)
+        core_secret_wipe(output->bytes + waiting, output->end - waiting);
+    output->begin = 0;
+    output->end = waiting;
+    return true;
+}
+
 core_status client_output_append(struct client_output *output, size_t bytes, uint8_t **room)
 {
     for (;;) {
@@ -49,6 +64,8 @@ core_status client_output_append(struct client_output *output, size_t bytes, uin
             output->end += bytes;
             return CORE_OK;
         }
+        if (close_up(output, bytes))
+            continue;
         if (output->capacity == CLIENT_OUTPUT_BYTES_MAX && output->begin - output->wrapped >= bytes) {
             *room = output->bytes + output->wrapped;
             output->wrapped += bytes;

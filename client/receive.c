@@ -1,6 +1,7 @@
 /* From the socket to whole frames, which are handled where they were read. */
 #include "client/connection.h"
 
+#include "client/pool.h"
 #include "client/translate.h"
 
 #include <inttypes.h>
@@ -61,8 +62,9 @@ static core_status parse(struct millrace *connection)
             return CORE_OK;
         }
         input->begin += whole;
-        if ((status = client_frame_handler_of(version, header.type)(connection, &header,
-                                                                    frame + PROTOCOL_HEADER_BYTES)))
+        client_frame_handler *handler =
+            connection->link != NULL ? client_pool_take_frame : client_frame_handler_of(version, header.type);
+        if ((status = handler(connection, &header, frame + PROTOCOL_HEADER_BYTES)))
             return status;
     }
     return CORE_OK;

@@ -1,6 +1,7 @@
 /* From the caller into the output buffer, and from there to the socket. */
 #include "client/connection.h"
 
+#include "client/pool.h"
 #include "client/translate.h"
 #include "core/secret.h"
 
@@ -276,6 +277,7 @@ core_status client_send_data(struct millrace *connection, uint32_t id, uint32_t 
     if (flags == CLIENT_WHOLE)
         flags = stream->has_messages ? PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST : 0;
     if ((status = check_flags(stream, flags, error)) ||
+        (status = client_pool_check_room(connection, id, bytes, error)) ||
         (status = append(connection, PROTOCOL_HEADER_BYTES + (size_t)bytes, &room, error)))
         return status;
     const struct protocol_header header = {.body_bytes = bytes,

@@ -99,6 +99,7 @@ SAME_PROTOCOL(CLOSE_IDLE);
 SAME_PROTOCOL(NOTICE_DEGRADED);
 SAME_PROTOCOL(NOTICE_RESTORED);
 SAME_PROTOCOL(NOTICE_MOVED);
+SAME_PROTOCOL(NOTICE_LEAVING);
 SAME_PROTOCOL(ERROR_MALFORMED);
 SAME_PROTOCOL(ERROR_OVERSIZED);
 SAME_PROTOCOL(ERROR_UNKNOWN_TYPE);
@@ -119,7 +120,8 @@ SAME_PROTOCOL(ERROR_SHUTDOWN);
     _Static_assert(CLIENT_STRUCT_END(struct type, member) == sizeof(struct type), #type " ends in padding")
 
 NO_PADDING_AFTER(millrace_tls, server_name);
-NO_PADDING_AFTER(millrace_callbacks, argument);
+NO_PADDING_AFTER(millrace_pool, kept_bytes_max);
+NO_PADDING_AFTER(millrace_callbacks, on_resumed);
 NO_PADDING_AFTER(millrace_open, mac_id);
 NO_PADDING_AFTER(millrace_modify, latency_ns);
 NO_PADDING_AFTER(millrace_rekey, first);
@@ -128,6 +130,12 @@ core_status client_read_tls(const struct millrace_tls *given, struct millrace_tl
                             struct core_error *error)
 {
     return READ(millrace_tls, tls, given, server_name, error);
+}
+
+core_status client_read_pool(const struct millrace_pool *given, struct millrace_pool *pool,
+                             struct core_error *error)
+{
+    return READ(millrace_pool, pool, given, kept_bytes_max, error);
 }
 
 core_status client_read_callbacks(const struct millrace_callbacks *given,

@@ -18,6 +18,8 @@ static inline struct core_error *client_error(char *text)
 
 CORE_CHECKED core_status client_read_tls(const struct millrace_tls *given, struct millrace_tls *tls,
                                          struct core_error *error);
+CORE_CHECKED core_status client_read_pool(const struct millrace_pool *given, struct millrace_pool *pool,
+                                          struct core_error *error);
 CORE_CHECKED core_status client_read_callbacks(const struct millrace_callbacks *given,
                                                struct millrace_callbacks *callbacks,
                                                struct core_error *error);

@@ -13,6 +13,7 @@
 struct ssl_st;
 struct ssl_ctx_st;
 struct client_transport;
+struct client_pool;
 
 struct client_transport_kind {
     /* CORE_OK and *got > 0; CORE_AGAIN; CORE_CLOSED at the end; CORE_SYSTEM. */
@@ -34,7 +35,8 @@ struct client_transport {
     struct ssl_ctx_st *tls_context;
     struct core_lane lane;
     void (*release)(void); /* of the server inside this process, after the close; NULL: it is elsewhere */
-    bool full;             /* the lane had no room: that there is some is told by POLLIN, not by POLLOUT */
+    struct client_pool *pool;
+    bool full; /* the lane had no room: that there is some is told by POLLIN, not by POLLOUT */
 };
 
 /* Connects, by deadline_ns, and shakes hands where the address says tls. */

@@ -100,6 +100,7 @@ static void listener_from(struct config_report *report, size_t index, const stru
     listener->certificate = path_from(report, raw->certificate);
     listener->key = path_from(report, raw->key);
     listener->client_ca = path_from(report, raw->client_ca);
+    listener->proxy = raw->proxy && *raw->proxy;
     listener_check(report, index, listener, raw->mode);
 }
 
@@ -231,6 +232,7 @@ static void timeouts_from(struct config_report *report, const struct raw_timeout
     timeouts->idle_ns = timeout_from(report, "timeouts.idle_ms", raw->idle_ms, 60000);
     timeouts->stream_idle_ns = timeout_if_any(report, "timeouts.stream_idle_ms", raw->stream_idle_ms, 600000);
     timeouts->stall_ns = timeout_from(report, "timeouts.stall_ms", raw->stall_ms, 10000);
+    timeouts->leave_ns = timeout_if_any(report, "timeouts.leave_ms", raw->leave_ms, 0);
     timeouts->drain_ns = timeout_from(report, "timeouts.drain_ms", raw->drain_ms, 10000);
     timeouts->move_ns = timeout_if_any(report, "timeouts.move_ms", raw->move_ms, 1000);
 }
@@ -311,6 +313,52 @@ static void admin_from(struct config_report *report, const char *text, struct co
             config_report_invalid(report, "admin", "is the same address as listeners[%zu]; change one", i);
 }
 
+/* The admin thread answers it. */
+static void agent_address_from(struct config_report *report, const char *text, struct config_server *server)
+{
+    const struct core_address *address = &server->agent.address;
+
+    address_from(report, "agent.address", text, &server->agent.address);
+    if (address->transport == CORE_TRANSPORT_TLS)
+        config_report_invalid(report, "agent.address",
+                              "speaks plain text; give a tcp: address or a unix: path");
+    if (!server->has_admin)
+        config_report_invalid(report, "agent",
+                              "needs the admin port, whose thread answers it; give admin: too");
+    else if (same_place(address, &server->admin))
+        config_report_invalid(report, "agent.address", "is the same address as admin; change one");
+    for (size_t i = 0; i < server->listener_count; i++)
+        if (same_place(address, &server->listeners[i].address))
+            config_report_invalid(report, "agent.address",
+                                  "is the same address as listeners[%zu]; change one", i);
+}
+
+/* The typical contract: unless given, video of 2 Mbit/s. */
+static void agent_from(struct config_report *report, const struct raw_agent *raw,
+                       struct config_server *server)
+{
+    struct core_stream_spec *typical = &server->agent.typical;
+
+    if (raw == NULL)
+        return;
+    server->agent.listens = true;
+    agent_address_from(report, raw->address, server);
+    *typical = (struct core_stream_spec){.cipher = CORE_CIPHER_AES_128_CBC, .padding = CORE_PADDING_PKCS7};
+    typical->packet_bytes = (uint32_t)config_report_integer(report, "agent.packet_bytes", raw->packet_bytes,
+                                                            smaller(1316, server->limits.packet_bytes), 1,
+                                                            server->limits.packet_bytes);
+    typical->burst_packets = (uint32_t)config_report_integer(
+        report, "agent.burst_packets", raw->burst_packets, smaller(4, server->limits.burst_packets), 1,
+        server->limits.burst_packets);
+    typical->interval_ns =
+        CORE_NS_PER_US * config_report_integer(report, "agent.interval_us", raw->interval_us, 5000,
+                                               CORE_INTERVAL_NS_MIN / CORE_NS_PER_US,
+                                               CORE_INTERVAL_NS_MAX / CORE_NS_PER_US);
+    typical->latency_ns = CORE_NS_PER_US * config_report_integer(report, "agent.latency_us", raw->latency_us,
+                                                                 50000, CORE_LATENCY_NS_MIN / CORE_NS_PER_US,
+                                                                 CORE_LATENCY_NS_MAX / CORE_NS_PER_US);
+}
+
 static void engine_from(struct config_report *report, const char *name, struct config_server *server)
 {
     static const char *const known[] = {"auto", "vaes", "ipsec-mb", "openssl"};
@@ -367,6 +415,7 @@ static core_status server_convert(const struct config_yaml *yaml, const struct r
     server->check_plans = raw->check_plans && *raw->check_plans;
     server->sandbox = raw->sandbox ? *raw->sandbox : CORE_SANDBOX_AUTO;
     admin_from(&report, raw->admin, server);
+    agent_from(&report, raw->agent, server);
     server->log_level = raw->log.level ? *raw->log.level : CORE_LOG_INFO;
     server->log_format = raw->log.format ? *raw->log.format : CORE_LOG_TEXT;
     return report.status;

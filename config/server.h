@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "core/sandbox.h"
 #include "core/status.h"
+#include "core/stream.h"
 #include "core/time.h"
 
 #include <stdbool.h>
@@ -17,6 +18,14 @@ struct config_listener {
     unsigned mode;           /* permission bits of a Unix socket */
     char *certificate, *key; /* PEM files, tls only */
     char *client_ca; /* PEM file: clients must present a certificate signed by it; NULL: none asked for */
+    bool proxy;      /* every connection begins with a PROXY v2 header, which says who the client is */
+};
+
+/* HAProxy's agent-check. */
+struct config_agent {
+    bool listens;
+    struct core_address address;
+    struct core_stream_spec typical; /* of such streams the room that is left is told */
 };
 
 struct config_server_limits {
@@ -40,7 +49,8 @@ struct config_server_timeouts {
     core_ns idle_ns;        /* a connection without streams and without a frame */
     core_ns stream_idle_ns; /* a stream without a packet, from when the next one was due; 0: never */
     core_ns stall_ns;       /* a reader that takes nothing while results wait */
-    core_ns drain_ns;       /* SIGTERM: to finish and deliver what was accepted */
+    core_ns leave_ns;       /* SIGTERM: first of all, for clients to open their streams elsewhere; 0: none */
+    core_ns drain_ns;       /* then, to finish and deliver what was accepted */
     core_ns move_ns;        /* longest wait of an OPEN while other streams migrate for it; 0: none does */
 };
 
@@ -101,6 +111,7 @@ struct config_server {
     enum core_sandbox_mode sandbox; /* seccomp: where the kernel has it, not asked for, or start fails */
     bool has_admin;
     struct core_address admin;
+    struct config_agent agent;
     enum core_log_level log_level;
     enum core_log_format log_format;
 };

@@ -18,7 +18,7 @@ struct row {
         key, offsetof(struct config_server, member), 0                                                       \
     }
 
-/* All keys but those that a server takes from its configuration while it runs, and `listeners` and `admin`.
+/* All keys but those that a server takes from its configuration while it runs, and `listeners`, `admin` and `agent`.
  */
 static const struct row rows[] = {
     TEXT_ROW("engine", engine),
@@ -58,6 +58,7 @@ static const struct row rows[] = {
     ROW("timeouts.idle_ms", timeouts.idle_ns),
     ROW("timeouts.stream_idle_ms", timeouts.stream_idle_ns),
     ROW("timeouts.stall_ms", timeouts.stall_ns),
+    ROW("timeouts.leave_ms", timeouts.leave_ns),
     ROW("timeouts.drain_ms", timeouts.drain_ns),
     ROW("timeouts.move_ms", timeouts.move_ns),
     ROW("overload.tighten", overload.tighten),
@@ -88,7 +89,7 @@ static bool listeners_differ(const struct config_server *a, const struct config_
         return true;
     for (size_t i = 0; i < a->listener_count; i++)
         if (!config_same_address(&a->listeners[i].address, &b->listeners[i].address) ||
-            a->listeners[i].mode != b->listeners[i].mode)
+            a->listeners[i].mode != b->listeners[i].mode || a->listeners[i].proxy != b->listeners[i].proxy)
             return true;
     return false;
 }
@@ -96,6 +97,14 @@ static bool listeners_differ(const struct config_server *a, const struct config_
 static bool admin_differs(const struct config_server *a, const struct config_server *b)
 {
     return a->has_admin != b->has_admin || (a->has_admin && !config_same_address(&a->admin, &b->admin));
+}
+
+static bool agent_differs(const struct config_agent *a, const struct config_agent *b)
+{
+    return a->listens != b->listens || !config_same_address(&a->address, &b->address) ||
+           a->typical.packet_bytes != b->typical.packet_bytes ||
+           a->typical.burst_packets != b->typical.burst_packets ||
+           a->typical.interval_ns != b->typical.interval_ns || a->typical.latency_ns != b->typical.latency_ns;
 }
 
 static void append(char *text, size_t size, const char *key)
@@ -113,6 +122,8 @@ char *config_server_differences(const struct config_server *a, const struct conf
         append(text, size, "listeners");
     if (admin_differs(a, b))
         append(text, size, "admin");
+    if (agent_differs(&a->agent, &b->agent))
+        append(text, size, "agent");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (row_differs(&rows[i], a, b))
             append(text, size, rows[i].key);

@@ -16,6 +16,7 @@
 
 /* libcyaml takes any word that is not one of its five kinds of "no" for true; so truth is an enum here. */
 static const cyaml_strval_t truths[] = {{"true", true}, {"false", false}};
+static const cyaml_strval_t proxies[] = {{"none", false}, {"v2", true}};
 static const cyaml_strval_t realtimes[] = {
     {"off", CONFIG_REALTIME_OFF}, {"auto", CONFIG_REALTIME_AUTO}, {"required", CONFIG_REALTIME_REQUIRED}};
 static const cyaml_strval_t sandboxes[] = {
@@ -34,6 +35,7 @@ static const cyaml_schema_field_t listener_fields[] = {
     TEXT_FIELD(struct raw_listener, certificate, CYAML_FLAG_OPTIONAL),
     TEXT_FIELD(struct raw_listener, key, CYAML_FLAG_OPTIONAL),
     TEXT_FIELD(struct raw_listener, client_ca, CYAML_FLAG_OPTIONAL),
+    ENUM_FIELD(struct raw_listener, proxy, proxies),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t listener_schema = {
@@ -70,10 +72,15 @@ static const cyaml_schema_field_t limits_fields[] = {
 };
 
 static const cyaml_schema_field_t timeouts_fields[] = {
-    INT_FIELD(struct raw_timeouts, hello_ms), INT_FIELD(struct raw_timeouts, frame_ms),
-    INT_FIELD(struct raw_timeouts, idle_ms),  INT_FIELD(struct raw_timeouts, stream_idle_ms),
-    INT_FIELD(struct raw_timeouts, stall_ms), INT_FIELD(struct raw_timeouts, drain_ms),
-    INT_FIELD(struct raw_timeouts, move_ms),  CYAML_FIELD_END,
+    INT_FIELD(struct raw_timeouts, hello_ms),
+    INT_FIELD(struct raw_timeouts, frame_ms),
+    INT_FIELD(struct raw_timeouts, idle_ms),
+    INT_FIELD(struct raw_timeouts, stream_idle_ms),
+    INT_FIELD(struct raw_timeouts, stall_ms),
+    INT_FIELD(struct raw_timeouts, leave_ms),
+    INT_FIELD(struct raw_timeouts, drain_ms),
+    INT_FIELD(struct raw_timeouts, move_ms),
+    CYAML_FIELD_END,
 };
 
 static const cyaml_schema_field_t overload_fields[] = {
@@ -93,6 +100,15 @@ static const cyaml_schema_field_t gpus_fields[] = {
     TEXT_FIELD(struct raw_gpus, user, CYAML_FLAG_OPTIONAL),
     INT_FIELD(struct raw_gpus, audit),
     INT_FIELD(struct raw_gpus, hang_ms),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_field_t agent_fields[] = {
+    TEXT_FIELD(struct raw_agent, address, CYAML_FLAG_DEFAULT),
+    INT_FIELD(struct raw_agent, packet_bytes),
+    INT_FIELD(struct raw_agent, burst_packets),
+    INT_FIELD(struct raw_agent, interval_us),
+    INT_FIELD(struct raw_agent, latency_us),
     CYAML_FIELD_END,
 };
 
@@ -117,6 +133,7 @@ static const cyaml_schema_field_t log_fields[] = {
         ENUM_FIELD(struct raw_server, check_plans, truths),                                                  \
         ENUM_FIELD(struct raw_server, sandbox, sandboxes),                                                   \
         TEXT_FIELD(struct raw_server, admin, CYAML_FLAG_OPTIONAL),                                           \
+        CYAML_FIELD_MAPPING_PTR("agent", CYAML_FLAG_OPTIONAL, struct raw_server, agent, agent_fields),       \
         PART_FIELD(struct raw_server, log, log_fields)
 
 static const cyaml_schema_field_t fields_with_parts[] = {

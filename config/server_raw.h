@@ -13,6 +13,7 @@
 struct raw_listener {
     char *address, *certificate, *key, *client_ca;
     int64_t *mode;
+    bool *proxy;
 };
 
 struct raw_threads {
@@ -29,7 +30,7 @@ struct raw_limits {
 };
 
 struct raw_timeouts {
-    int64_t *hello_ms, *frame_ms, *idle_ms, *stream_idle_ms, *stall_ms, *drain_ms, *move_ms;
+    int64_t *hello_ms, *frame_ms, *idle_ms, *stream_idle_ms, *stall_ms, *leave_ms, *drain_ms, *move_ms;
 };
 
 struct raw_overload {
@@ -43,6 +44,11 @@ struct raw_gpus {
     uint32_t card_count;
     char *program, *user;
     int64_t *audit, *hang_ms;
+};
+
+struct raw_agent {
+    char *address;
+    int64_t *packet_bytes, *burst_packets, *interval_us, *latency_us;
 };
 
 struct raw_log {
@@ -61,6 +67,7 @@ struct raw_server {
     char *engine, *profile, *keyring, *admin;
     bool *client_iv, *check_plans;
     enum core_sandbox_mode *sandbox;
+    struct raw_agent *agent;
     struct raw_log log;
 };
 

@@ -1,4 +1,4 @@
-/* Protocol versions 1 to 3 on the wire: sizes, numbers, and the codec. docs/protocol.md is the
+/* Protocol versions 1 to 4 on the wire: sizes, numbers, and the codec. docs/protocol.md is the
  * specification; this header is its C form, shared by server and client. Pure; any thread.
  *
  * Every frame is a 16-byte header and a body, all integers little-endian:
@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define PROTOCOL_VERSION_MIN       1
-#define PROTOCOL_VERSION           3                    /* the newest */
+#define PROTOCOL_VERSION           4                    /* the newest */
 #define PROTOCOL_MAGIC             UINT32_C(0x43524C4D) /* "MLRC" */
 #define PROTOCOL_HEADER_BYTES      16
 #define PROTOCOL_RESULT_BYTES      16 /* fixed part of a RESULT body, before the ciphertext */
@@ -168,7 +168,10 @@ struct protocol_rekeyed {
 enum protocol_notice_kind {
     PROTOCOL_NOTICE_DEGRADED = 1, /* its GPU is lost: served as far as it goes, in the order of deadlines */
     PROTOCOL_NOTICE_RESTORED = 2, /* its promise holds again */
-    PROTOCOL_NOTICE_MOVED = 3     /* another unit serves it from now on; the promise has held all the time */
+    PROTOCOL_NOTICE_MOVED = 3,    /* another unit serves it from now on; the promise has held all the time */
+    /* version 4, of the connection (stream 0; no unit and no bound): the server is about to stop or to be worked on,
+     * and serves its streams until then: they are to be opened at another one */
+    PROTOCOL_NOTICE_LEAVING = 4
 };
 
 struct protocol_notice {

@@ -1,5 +1,5 @@
 /* What the files of the codec share: integers at any place, and the checks that decoders are made of. For
- * server/protocol*.c only. */
+ * core/protocol*.c, and for client/pool*.c, which changes frames on their way. */
 #ifndef MILLRACE_CORE_PROTOCOL_BYTES_H
 #define MILLRACE_CORE_PROTOCOL_BYTES_H
 

@@ -171,15 +171,26 @@ uint32_t protocol_notice_write(uint8_t *frame, uint32_t stream, const struct pro
     return PROTOCOL_HEADER_BYTES + body_bytes;
 }
 
+static core_status check_notice_unit(const uint8_t *body, struct core_error *error)
+{
+    core_status status;
+    if (get_u16(body) != PROTOCOL_NOTICE_LEAVING)
+        return check_value("NOTICE unit", body[2], PROTOCOL_UNIT_CPU, PROTOCOL_UNIT_GPU, error);
+    if ((status = check_zero("NOTICE unit of leaving", body[2], error)) ||
+        (status = check_zero("NOTICE unit number of leaving", get_u16(body + 4), error)))
+        return status;
+    return check_zero("NOTICE bound of leaving", get_u64(body + 8) != 0, error);
+}
+
 core_status protocol_notice_read(const uint8_t *body, uint32_t bytes, struct protocol_notice *notice,
                                  struct core_error *error)
 {
     core_status status =
         check_length("NOTICE", bytes, PROTOCOL_NOTICE_BYTES, PROTOCOL_CONTROL_BYTES_MAX, error);
     if (status ||
-        (status = check_value("NOTICE kind", get_u16(body), PROTOCOL_NOTICE_DEGRADED, PROTOCOL_NOTICE_MOVED,
+        (status = check_value("NOTICE kind", get_u16(body), PROTOCOL_NOTICE_DEGRADED, PROTOCOL_NOTICE_LEAVING,
                               error)) ||
-        (status = check_value("NOTICE unit", body[2], PROTOCOL_UNIT_CPU, PROTOCOL_UNIT_GPU, error)) ||
+        (status = check_notice_unit(body, error)) ||
         (status = check_zero("NOTICE field at 3", body[3], error)) ||
         (status = check_zero("NOTICE field at 6", get_u16(body + 6), error)) ||
         (status = check_ns("NOTICE bound", body + 8, error)))

@@ -101,6 +101,8 @@ const char *protocol_notice_name(enum protocol_notice_kind kind)
         return "degraded";
     case PROTOCOL_NOTICE_RESTORED:
         return "restored";
+    case PROTOCOL_NOTICE_LEAVING:
+        return "leaving";
     case PROTOCOL_NOTICE_MOVED:
         return "moved";
     }

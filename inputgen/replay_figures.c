@@ -25,6 +25,10 @@ void inputgen_figures_add(struct inputgen_figures *target, const struct inputgen
         target->untrue_ns = source->untrue_ns;
     target->fault += source->fault;
     target->fault_missed += source->fault_missed;
+    target->gaps += source->gaps;
+    target->resent += source->resent;
+    target->gap_late += source->gap_late;
+    target->gap_ns = core_time_max(target->gap_ns, source->gap_ns);
     target->policed += source->policed;
     target->lost += source->lost;
     target->mismatched += source->mismatched;

@@ -23,6 +23,9 @@ struct inputgen_figures {
     uint64_t untrue;               /* met, says the server, and took longer than the bound, for certain */
     core_ns untrue_ns;             /* by so much at the most */
     uint64_t fault, fault_missed;  /* went the way round a lost device; of these, missed */
+    uint64_t gaps;                 /* of a pool: times that a stream went on at another node, */
+    uint64_t resent, gap_late;     /* packets sent again then, and deadlines that it cost */
+    core_ns gap_ns;                /* the longest */
     uint64_t policed;              /* held back by the server because they came too early */
     uint64_t lost;                 /* sent, never answered */
     uint64_t mismatched;           /* wrong length, padding or byte */

@@ -87,7 +87,8 @@ void inputgen_link_flush(struct inputgen_link *link, struct core_histogram *late
         return;
     }
     core_ns now_ns = core_time_now_ns();
-    uint64_t taken = link->buffered_bytes - millrace_unsent_bytes(link->millrace);
+    const uint64_t left = millrace_unsent_bytes(link->millrace); /* of a pool also what it sends again */
+    const uint64_t taken = link->buffered_bytes > left ? link->buffered_bytes - left : 0;
     while (link->unsent_count > 0 && link->unsent[link->unsent_head].end <= taken) {
         const struct inputgen_unsent *packet = &link->unsent[link->unsent_head];
         core_ns late_ns = now_ns - packet->due_ns;

@@ -293,6 +293,13 @@ static void print_remarks(const struct inputgen_report *report, FILE *file)
     if (all->fault)
         inputgen_text_row(file, "fault", "%s packets went the way round a lost device, %s of them missed",
                           inputgen_text_count(all->fault).text, inputgen_text_count(all->fault_missed).text);
+    if (all->gaps)
+        inputgen_text_row(
+            file, "gaps",
+            "%s times a stream went on at another node, within %s at most; %s packets were sent "
+            "again, %s deadlines missed for it",
+            inputgen_text_count(all->gaps).text, inputgen_text_duration(all->gap_ns).text,
+            inputgen_text_count(all->resent).text, inputgen_text_count(all->gap_late).text);
     if (all->reader_late)
         inputgen_text_row(file, "reader", "%s results were ready in time but taken late by this generator",
                           inputgen_text_count(all->reader_late).text);

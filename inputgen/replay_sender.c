@@ -119,6 +119,20 @@ static void on_closed(void *argument, uint32_t stream, const struct millrace_clo
         live->state = INPUTGEN_LIVE_CLOSED; /* unasked: the server stops, or its cipher failed */
 }
 
+static void on_resumed(void *argument, uint32_t stream, const struct millrace_resumed *resumed)
+{
+    struct inputgen_link *link = argument;
+    const struct inputgen_sender *sender = link->owner;
+    const struct inputgen_live *live = inputgen_map_get(&link->by_id, stream);
+    if (!live)
+        return;
+    struct inputgen_figures *figures = &sender->classes[live->class_index];
+    figures->gaps++;
+    figures->resent += resumed->resent;
+    figures->gap_late += resumed->late;
+    figures->gap_ns = core_time_max(figures->gap_ns, resumed->gap_ns);
+}
+
 static void process(struct inputgen_sender *sender, struct inputgen_link *link)
 {
     struct core_error error;
@@ -321,6 +335,7 @@ static core_status links_register(struct inputgen_sender *sender, struct core_er
         if (sender->plan->extra)
             callbacks = sender->plan->extra->callbacks;
         callbacks.on_result = on_result;
+        callbacks.on_resumed = on_resumed;
         callbacks.argument = link;
         link->owner = sender;
         core_status status = (core_status)millrace_set_callbacks(link->millrace, &callbacks, error->text);

@@ -7,6 +7,7 @@
 #include "server/server.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,12 +17,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #ifdef MILLRACE_HAS_SYSTEMD
-#include <poll.h>
 #include <systemd/sd-daemon.h>
 #endif
 
 /* At the end, for what is left of the log: longer would hold up the end where nobody reads it. */
 #define LOG_TIMEOUT_NS CORE_NS_PER_S
+#define LEAVE_LOOK_MS  20
 
 enum { EXIT_LOST = 1, EXIT_USAGE = 2, EXIT_START = 3, EXIT_IN_USE = 4 };
 
@@ -64,7 +65,9 @@ static const struct argp argp = {
     "Without a configuration file all is as by default, and the sockets are millraced.sock and admin.sock "
     "in $XDG_RUNTIME_DIR/millrace, or in /run/millrace for root; the folder is made.\n\n"
     "Signals: SIGTERM or SIGINT finish and deliver what was accepted, then stop; SIGHUP reads keyring, TLS "
-    "certificates and log level again.\n\n"
+    "certificates and log level again; SIGUSR1 begins maintenance, in which clients and HAProxy are told to "
+    "go "
+    "elsewhere, and SIGUSR2 ends it.\n\n"
     "Exit status: 0 stopped and nothing lost; 1 stopped, but accepted packets could not be delivered within "
     "timeouts.drain_ms; 2 usage; 3 the configuration or the start failed; 4 the check found nothing but an "
     "address "
@@ -123,23 +126,61 @@ static void reload(struct server *server, const struct config_server *config, co
         core_log(CORE_LOG_ERROR, "reload.failed", "%s; the configuration in force is unchanged", error.text);
 }
 
-/* Blocks until a signal comes; meanwhile keeps systemd's watchdog content, as long as all threads go round.
- */
-static int wait_for_signal(const struct server *server, int descriptor)
+/* How often systemd's watchdog is to hear of us, in ms; -1: never. */
+static int watchdog_ms(void)
 {
-    struct signalfd_siginfo info;
 #ifdef MILLRACE_HAS_SYSTEMD
     uint64_t watchdog_us = 0;
+    if (sd_watchdog_enabled(0, &watchdog_us) > 0)
+        return (int)(watchdog_us / 2000);
+#endif
+    return -1;
+}
+
+/* Keeps it content, as long as all threads go round. */
+static void feed_watchdog(const struct server *server)
+{
+#ifdef MILLRACE_HAS_SYSTEMD
     char text[96];
-    int watched = sd_watchdog_enabled(0, &watchdog_us);
-    struct pollfd ready = {.fd = descriptor, .events = POLLIN};
-    while (poll(&ready, 1, watched > 0 ? (int)(watchdog_us / 2000) : -1) == 0)
-        if (server_lives(server, text, sizeof text))
-            (void)sd_notify(0, "WATCHDOG=1");
+    if (server_lives(server, text, sizeof text))
+        (void)sd_notify(0, "WATCHDOG=1");
 #else
     (void)server;
 #endif
+}
+
+/* Blocks until a signal comes, or for timeout_ms (-1: for ever). 0: none has come. */
+static int wait_for_signal(const struct server *server, int descriptor, int timeout_ms)
+{
+    struct signalfd_siginfo info;
+    struct pollfd ready = {.fd = descriptor, .events = POLLIN};
+    const int feed_ms = watchdog_ms();
+
+    while (poll(&ready, 1, timeout_ms >= 0 ? timeout_ms : feed_ms) == 0) {
+        if (feed_ms >= 0)
+            feed_watchdog(server);
+        if (timeout_ms >= 0)
+            return 0;
+    }
     return read(descriptor, &info, sizeof info) == sizeof info ? (int)info.ssi_signo : 0;
+}
+
+/* Before the drain: while clients still have streams, timeouts.leave_ms at the most, or until a second signal. */
+static void leave(struct server *server, const struct config_server *config, int descriptor)
+{
+    const core_ns until_ns = core_time_now_ns() + config->timeouts.leave_ns;
+    int number = 0;
+
+    if (config->timeouts.leave_ns == 0)
+        return;
+    server_leave(server);
+    core_log(
+        CORE_LOG_INFO, "stop.leave",
+        "clients are told to open their %llu streams elsewhere, and have timeouts.leave_ms (%lld ms) for it",
+        (unsigned long long)server_streams(server), (long long)(config->timeouts.leave_ns / CORE_NS_PER_MS));
+    while (number != SIGTERM && number != SIGINT && server_streams(server) > 0 &&
+           core_time_now_ns() < until_ns)
+        number = wait_for_signal(server, descriptor, LEAVE_LOOK_MS);
 }
 
 static void notify_systemd(const char *state)
@@ -170,6 +211,8 @@ static int serve(const struct options *options, const struct config_server *conf
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
+    sigaddset(&signals, SIGUSR1);
+    sigaddset(&signals, SIGUSR2);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     int descriptor = signalfd(-1, &signals, SFD_CLOEXEC);
     if (descriptor < 0 || core_log_start(&error) != CORE_OK ||
@@ -184,10 +227,13 @@ static int serve(const struct options *options, const struct config_server *conf
     }
     core_log(CORE_LOG_INFO, "start.ready", "ready: %s", server_describe(server, text, sizeof text));
     notify_systemd("READY=1");
-    while ((number = wait_for_signal(server, descriptor)) == SIGHUP || number == 0)
+    while ((number = wait_for_signal(server, descriptor, -1)) != SIGTERM && number != SIGINT)
         if (number == SIGHUP)
             reload(server, config, options->config);
+        else if (number != 0)
+            server_maintain(server, number == SIGUSR1);
     notify_systemd("STOPPING=1");
+    leave(server, config, descriptor);
     core_log(CORE_LOG_INFO, "stop.begin", "signal %d: delivering the accepted packets, then stopping",
              number);
     uint64_t lost = server_stop(server);

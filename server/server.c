@@ -189,8 +189,9 @@ static core_status open_listener(struct server *server, struct server_listener *
     if (status == CORE_OK && server->config->limits.lane_bytes > 0)
         core_address_take_files(listener->descriptor);
     if (status == CORE_OK)
-        core_log(CORE_LOG_INFO, "start.listen", "listening on %s",
-                 core_address_format(&listener->bound, text, sizeof text));
+        core_log(CORE_LOG_INFO, "start.listen", "listening on %s%s",
+                 core_address_format(&listener->bound, text, sizeof text),
+                 config->proxy ? ", for proxies alone: what their PROXY headers say is believed" : "");
     return status;
 }
 
@@ -211,12 +212,16 @@ static core_status open_listeners(struct server *server, struct core_error *erro
     return status;
 }
 
-/* The admin port itself is opened with its thread. */
+/* The admin port and that of HAProxy are opened with their thread. */
 static core_status try_admin(struct server *server, struct core_error *error)
 {
-    if (server->check == NULL || !server->config->has_admin)
-        return CORE_OK;
-    return at(server, "admin", core_address_try(&server->config->admin, error), error);
+    const struct config_server *config = server->config;
+    core_status status = CORE_OK;
+    if (server->check != NULL && config->has_admin)
+        status = judge(server, at(server, "admin", core_address_try(&config->admin, error), error), error);
+    if (server->check != NULL && config->agent.listens && status == CORE_OK)
+        status = at(server, "agent.address", core_address_try(&config->agent.address, error), error);
+    return status;
 }
 
 static void notify(void *argument, uint32_t producer)
@@ -367,7 +372,7 @@ static core_status start_ios(struct server *server, struct core_error *error)
 static core_status start_handshakes(struct server *server, struct core_error *error)
 {
     for (uint32_t i = 0; i < server->listener_count; i++)
-        if (server->listeners[i].tls != NULL)
+        if (server->listeners[i].tls != NULL || server->listeners[i].config->proxy)
             return server_handshakes_start(&server->handshakes, server, error);
     return CORE_OK;
 }
@@ -610,6 +615,11 @@ const struct core_address *server_admin_address(const struct server *server)
     return server->admin == NULL ? NULL : server_admin_bound(server->admin);
 }
 
+const struct core_address *server_agent_address(const struct server *server)
+{
+    return server->admin == NULL ? NULL : server_admin_agent(server->admin);
+}
+
 core_status server_sandbox(const struct server *server, struct core_error *error)
 {
     const enum core_sandbox_mode mode = server->config->sandbox;
@@ -621,6 +631,28 @@ core_status server_sandbox(const struct server *server, struct core_error *error
         return core_error_set(error, CORE_DENIED, "sandbox is required, but %s", reason.text);
     core_log(CORE_LOG_WARNING, "start.sandbox", "not permitted: %s", reason.text);
     return CORE_OK;
+}
+
+void server_maintain(struct server *server, bool begins)
+{
+    atomic_store_explicit(&server->maintenance, begins, memory_order_relaxed);
+    core_log(CORE_LOG_INFO, "maintenance",
+             begins
+                 ? "maintenance begins: clients are told to go elsewhere, and so is HAProxy (SIGUSR2 ends it)"
+                 : "maintenance is over");
+}
+
+void server_leave(struct server *server)
+{
+    atomic_store_explicit(&server->leaving, true, memory_order_relaxed);
+}
+
+uint64_t server_streams(const struct server *server)
+{
+    uint64_t streams = 0;
+    for (uint32_t i = 0; i < server->io_count; i++)
+        streams += atomic_load_explicit(&server_io_stats(server->ios[i])->streams, memory_order_relaxed);
+    return streams;
 }
 
 uint64_t server_stop(struct server *server)

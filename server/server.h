@@ -37,8 +37,9 @@ CORE_CHECKED core_status server_check(const struct config_server *config,
 /* The address of listener `index` with the port the kernel chose. NULL past the last. */
 const struct core_address *server_address(const struct server *server, uint32_t index);
 
-/* The same of the admin address; NULL if none is configured. */
+/* The same of the admin address, and of the agent's; NULL if none is configured. */
 const struct core_address *server_admin_address(const struct server *server);
+const struct core_address *server_agent_address(const struct server *server);
 
 /* Do all its threads go round (overload/beats.h)? If not, *text says which one does not. Any thread. */
 bool server_lives(const struct server *server, char *text, size_t size);
@@ -60,6 +61,17 @@ CORE_CHECKED core_status server_reload(struct server *server, const struct confi
 /* Forbids all threads what they need no more, as configured (core/sandbox.h); says where it could not. The
  * process's, and for good: after the start of everything. */
 CORE_CHECKED core_status server_sandbox(const struct server *server, struct core_error *error);
+
+/* Maintenance, or its end: HAProxy is told to send nobody here (server/admin/agent.h), and all clients are told that
+ * the server is leaving (docs/protocol.md, section 10). All that comes nevertheless is served. Any thread. */
+void server_maintain(struct server *server, bool begins);
+
+/* The time before a stop in which clients may open their streams elsewhere: they are told so, new streams are
+ * refused, and all others are served as before. Any thread. */
+void server_leave(struct server *server);
+
+/* Streams that are open. Any thread. */
+uint64_t server_streams(const struct server *server);
 
 /* Refuses what is new, finishes and delivers what was accepted within the configured drain time, ends every
  * thread and frees the server. Returns the number of accepted packets that could not be delivered in that

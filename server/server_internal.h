@@ -74,11 +74,20 @@ struct server {
     struct server_connection_slots places;
     struct server_files *files;           /* set before start */
     struct server_lanes *lanes;           /* set before start */
-    struct server_handshakes *handshakes; /* set before start; NULL: no TLS listener */
+    struct server_handshakes *handshakes; /* set before start; NULL: no listener that needs them */
     _Atomic uint64_t handshakes_done;     /* atomic: established, counted by their threads */
+    _Atomic bool maintenance;             /* atomic: set and cleared by server_maintain, read by all */
+    _Atomic bool leaving;                 /* atomic: set once by server_leave, read by all */
     _Atomic bool draining;                /* atomic: set once by server_stop, read by all */
     _Atomic uint64_t drain_lost;          /* atomic: packets not delivered when the drain time was over */
 };
+
+/* Clients are told to go elsewhere. */
+static inline bool server_is_leaving(const struct server *server)
+{
+    return atomic_load_explicit(&server->leaving, memory_order_relaxed) ||
+           atomic_load_explicit(&server->maintenance, memory_order_relaxed);
+}
 
 static inline bool server_listener_is_tls(const struct server_listener *listener)
 {

@@ -19,6 +19,7 @@ const char *server_turned_name(enum server_turned reason)
         [SERVER_TURNED_PROTOCOL] = "protocol",
         [SERVER_TURNED_TIMEOUT] = "timeout",
         [SERVER_TURNED_MESSAGES] = "messages",
+        [SERVER_TURNED_PROXY] = "proxy",
     };
     return names[reason];
 }

@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Why a connection came to nothing before its HELLO: it was refused, its TLS handshake failed, or (MESSAGES)
+/* Why a connection came to nothing before its HELLO: it was refused, its TLS handshake or PROXY header failed, or (MESSAGES)
  * it sent more TLS messages without data than any honest client does, at any time. */
 enum server_turned {
     SERVER_TURNED_CONNECTIONS, /* limits.connections */
@@ -30,6 +30,7 @@ enum server_turned {
     SERVER_TURNED_PROTOCOL,
     SERVER_TURNED_TIMEOUT, /* timeouts.hello_ms */
     SERVER_TURNED_MESSAGES,
+    SERVER_TURNED_PROXY, /* no PROXY header that is right, where one is due */
     SERVER_TURNED_COUNT,
     SERVER_TURNED_NOT = SERVER_TURNED_COUNT
 };

@@ -168,11 +168,12 @@ static void look_for_server(struct hls_link *link, core_ns now_ns)
     struct core_error error;
     core_status status = CORE_AGAIN;
     if (link->dial.begun) {
-        status = hls_dial_take(&link->dial, &link->connection, &error);
+        status = client_dial_take(&link->dial, &link->connection, &error);
     } else if (now_ns >= link->connect_not_before_ns) {
-        link->dial.server = link->server;
+        link->dial.address = link->server->address;
+        link->dial.tls = command_tls(link->server);
         link->dial.timeout_ms = CONNECT_MS;
-        status = hls_dial_begin(&link->dial, &error) ? CORE_SYSTEM : CORE_AGAIN;
+        status = client_dial_begin(&link->dial, &error) ? CORE_SYSTEM : CORE_AGAIN;
     }
     if (status == CORE_AGAIN)
         return;
@@ -213,7 +214,7 @@ void hls_link_send(struct hls_link *link, core_ns now_ns)
 
 int hls_link_descriptor(const struct hls_link *link)
 {
-    return link->connection == NULL ? hls_dial_descriptor(&link->dial)
+    return link->connection == NULL ? client_dial_descriptor(&link->dial)
                                     : millrace_descriptor(link->connection);
 }
 
@@ -238,7 +239,7 @@ bool hls_link_is_busy(const struct hls_link *link)
 
 void hls_link_close(struct hls_link *link)
 {
-    hls_dial_close(&link->dial);
+    client_dial_close(&link->dial);
     millrace_disconnect(link->connection);
     link->connection = NULL;
 }

@@ -6,7 +6,7 @@
 #define MILLRACE_CLIENT_HLS_LINK_H
 
 #include "client/command.h"
-#include "client/hls/dial.h"
+#include "client/dial.h"
 #include "client/hls/stream.h"
 
 struct hls_link_counts {
@@ -22,7 +22,7 @@ struct hls_link {
     void (*done)(void *argument, struct hls_job *job);
     void (*say)(const char *format, ...) CORE_PRINTF(1, 2);
     /* the link's */
-    struct hls_dial dial;
+    struct client_dial dial;
     struct millrace *connection; /* NULL: none */
     core_ns connect_not_before_ns;
     bool told_lost;      /* that it has no connection */

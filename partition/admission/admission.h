@@ -404,6 +404,11 @@ struct admission_stream admission_stream_at(const struct admission *admission, s
 struct admission_placement admission_placement_of(const struct admission *admission, uint32_t stream);
 struct admission_stream admission_stream_of(const struct admission *admission, uint32_t stream);
 
+/* Admits so many more streams of this contract to a copy, which is the caller's to spend, each on the I/O thread
+ * with the most room. Returns how many were: fewer than were asked for if there is room for no more without
+ * moving others. */
+uint32_t admission_fill(struct admission *copy, const struct core_stream_spec *spec, uint32_t wanted);
+
 struct admission_worker {
     size_t streams; /* its own streams */
     int64_t utilisation_ppb;

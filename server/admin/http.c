@@ -2,6 +2,7 @@
 
 #include "core/log.h"
 #include "core/realtime.h"
+#include "server/admin/agent.h"
 #include "server/admin/connections.h"
 #include "server/admin/prometheus.h"
 #include "server/admin/status_json.h"
@@ -34,6 +35,7 @@ struct server_admin {
     struct server_poller poller; /* this and all below: owned by the admin thread while it runs */
     struct server_watch mail;
     struct server_admin_connections *connections;
+    struct server_agent *agent; /* NULL: none configured */
     struct server_mailbox mailbox;
     struct server_message stop_message;
     bool stopped;
@@ -90,23 +92,16 @@ static void answer_lives(struct server_admin *admin, struct server_admin_guest *
         server_admin_reply_line(guest, 503, text);
 }
 
-static bool is_overloaded(const struct server *server)
-{
-    for (uint32_t io = 0; io < server->io_count; io++)
-        if (server_monitor_io_level_ns(server->watch, io) > 0)
-            return true;
-    for (uint32_t unit = 0; unit < server->worker_count + server->gpu_count; unit++)
-        if (server_monitor_level_ns(server->watch, unit) > 0)
-            return true;
-    return false;
-}
-
 /* The first reason why a client should prefer another server; NULL: none. */
 static const char *unready(const struct server *server)
 {
     if (atomic_load_explicit(&server->draining, memory_order_relaxed))
         return "draining";
-    if (is_overloaded(server))
+    if (atomic_load_explicit(&server->maintenance, memory_order_relaxed))
+        return "in maintenance";
+    if (server_is_leaving(server))
+        return "leaving";
+    if (server_monitor_is_overloaded(server->watch))
         return "overloaded";
     for (uint32_t g = 0; g < server->gpu_count; g++)
         if (!server_gpu_in_service(server->gpus[g]))
@@ -284,10 +279,12 @@ static void stop(void *owner, struct server_message *message)
 static void *run(void *argument)
 {
     struct server_admin *admin = argument;
+    bool busy = false;
     while (!admin->stopped) {
-        if (server_poller_look(&admin->poller, TICK_MS) > 0)
+        if (server_poller_look(&admin->poller, busy ? 0 : TICK_MS) > 0)
             server_poller_run(&admin->poller);
         end_overdue(admin);
+        busy = !admin->stopped && server_agent_go_on(admin->agent, core_time_now_ns());
     }
     return NULL;
 }
@@ -350,6 +347,9 @@ static void destroy(struct server_admin *admin)
 {
     if (admin->connections != NULL)
         server_admin_connections_serve_line(admin->connections, 503, "the server is stopping");
+    while (server_agent_is_asking(admin->agent)) /* the planner answers */
+        server_mailbox_wait(&admin->mailbox, admin, -1);
+    server_agent_destroy(admin->agent);
     server_stream_dump_destroy(admin->stream_dump);
     core_address_remove(&admin->bound);
     server_admin_connections_destroy(admin->connections);
@@ -380,6 +380,8 @@ core_status server_admin_start(struct server_admin **admin, struct server *serve
         status = create_connections(fresh, error);
     if (status == CORE_OK)
         status = server_stream_dump_create(&fresh->stream_dump, server, &fresh->mailbox, &calls, error);
+    if (status == CORE_OK && server->config->agent.listens)
+        status = server_agent_create(&fresh->agent, server, &fresh->poller, &fresh->mailbox, error);
     if (status == CORE_OK)
         status = core_thread_start(&fresh->thread, &thread, run, fresh, NULL, error);
     if (status != CORE_OK) {
@@ -398,6 +400,11 @@ void server_admin_stop(struct server_admin *admin)
     server_mailbox_post(&admin->mailbox, &admin->stop_message);
     pthread_join(admin->thread, NULL);
     destroy(admin);
+}
+
+const struct core_address *server_admin_agent(const struct server_admin *admin)
+{
+    return admin->agent == NULL ? NULL : server_agent_bound(admin->agent);
 }
 
 const struct core_address *server_admin_bound(const struct server_admin *admin)

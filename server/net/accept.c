@@ -41,6 +41,7 @@ void server_accepted_drop(struct server *server, struct server_accepted *accepte
 {
     server_transport_close(&accepted->transport);
     free(accepted->user.names);
+    free(accepted->header);
     server_connection_slot_release(&server->places, &accepted->place);
     free(accepted);
 }
@@ -109,9 +110,78 @@ static struct server_files *files_of(const struct server *server, const struct s
     return listener->config->address.transport == CORE_TRANSPORT_UNIX ? server->files : NULL;
 }
 
+static void go_on(struct server *server, struct server_accepted *accepted)
+{
+    if (accepted->header != NULL || server_listener_is_tls(accepted->listener))
+        server_handshakes_add(server->handshakes, accepted);
+    else
+        server_accepted_hand_over(server, accepted);
+}
+
+static const char *transport_of(const struct server_listener *listener)
+{
+    return server_listener_is_tls(listener) ? "tls" : "tcp";
+}
+
+/* A place for the client that the proxy has named, if it has named one. */
+static void introduce(void *owner, struct server_message *message)
+{
+    struct server *server = ((struct server_io *)owner)->server;
+    struct server_accepted *accepted = (struct server_accepted *)message;
+    struct server_listener *listener = accepted->listener;
+    struct sockaddr_storage client;
+
+    if (server_proxy_client(accepted->header, &client))
+        accepted->key =
+            server_peer_of(&client, transport_of(listener), accepted->peer, sizeof accepted->peer);
+    free(accepted->header);
+    accepted->header = NULL;
+    accepted->user = user_of(&accepted->key, &listener->config->address);
+    server_connection_slot_release(&server->places, &accepted->place);
+    enum server_turned reason = server_connection_slots_acquire(
+        &server->places, &accepted->key, &listener->connections, server_listener_is_tls(listener),
+        core_time_now_ns(), &accepted->place);
+    if (reason == SERVER_TURNED_NOT) {
+        go_on(server, accepted);
+        return;
+    }
+    turn_away(accepted, reason);
+    free(accepted);
+}
+
+void server_accepted_introduce(struct server *server, struct server_accepted *accepted)
+{
+    accepted->message.run = introduce;
+    server_mailbox_post(server_io_mailbox(server->ios[0]), &accepted->message);
+}
+
+static enum server_turned take_place(struct server *server, struct server_accepted *accepted)
+{
+    struct server_listener *listener = accepted->listener;
+    if (listener->config->proxy)
+        return server_connection_slots_acquire_unknown(&server->places, &listener->connections,
+                                                       &accepted->place);
+    return server_connection_slots_acquire(&server->places, &accepted->key, &listener->connections,
+                                           server_listener_is_tls(listener), accepted->accepted_ns,
+                                           &accepted->place);
+}
+
+/* NULL without memory. */
+static struct server_accepted *keep(const struct server_accepted *accepted)
+{
+    struct server_accepted *made = malloc(sizeof *made);
+    if (made == NULL)
+        return NULL;
+    *made = *accepted;
+    if (made->listener->config->proxy && (made->header = calloc(1, sizeof *made->header)) == NULL) {
+        free(made);
+        return NULL;
+    }
+    return made;
+}
+
 static void welcome(struct server *server, int descriptor, struct server_listener *listener)
 {
-    bool tls = server_listener_is_tls(listener);
     struct server_accepted accepted = {.inline_keys =
                                            listener->config->address.transport != CORE_TRANSPORT_TCP,
                                        .listener = listener,
@@ -119,12 +189,11 @@ static void welcome(struct server *server, int descriptor, struct server_listene
     struct server_accepted *made = NULL;
 
     server_transport_init(&accepted.transport, descriptor, files_of(server, listener));
-    struct server_peer_key key =
-        server_peer_identify(descriptor, tls ? "tls" : "tcp", accepted.peer, sizeof accepted.peer);
-    accepted.user = user_of(&key, &listener->config->address);
-    enum server_turned reason = server_connection_slots_acquire(&server->places, &key, &listener->connections,
-                                                                tls, accepted.accepted_ns, &accepted.place);
-    if (reason == SERVER_TURNED_NOT && (made = malloc(sizeof *made)) == NULL) {
+    accepted.key =
+        server_peer_identify(descriptor, transport_of(listener), accepted.peer, sizeof accepted.peer);
+    accepted.user = user_of(&accepted.key, &listener->config->address);
+    enum server_turned reason = take_place(server, &accepted);
+    if (reason == SERVER_TURNED_NOT && (made = keep(&accepted)) == NULL) {
         server_connection_slot_release(&server->places, &accepted.place);
         reason = SERVER_TURNED_MEMORY;
     }
@@ -132,11 +201,7 @@ static void welcome(struct server *server, int descriptor, struct server_listene
         turn_away(&accepted, reason);
         return;
     }
-    *made = accepted;
-    if (tls)
-        server_handshakes_add(server->handshakes, made);
-    else
-        server_accepted_hand_over(server, made);
+    go_on(server, made);
 }
 
 core_status server_adopt(struct server *server, int descriptor, struct core_error *error)
@@ -175,9 +240,10 @@ static uint32_t accepts_per_turn(const struct server *server)
 /* False: no more for now. */
 static bool accept_one(struct server_io *io, struct server_listener *listener)
 {
-    if (server_listener_is_tls(listener) && server_connection_slots_handshakes_full(&io->server->places)) {
+    if ((server_listener_is_tls(listener) || listener->config->proxy) &&
+        server_connection_slots_handshakes_full(&io->server->places)) {
         core_log(CORE_LOG_WARNING, "accept.handshakes",
-                 "limits.handshakes (%u) TLS handshakes are in progress: further connections wait",
+                 "limits.handshakes (%u) handshakes are in progress: further connections wait",
                  io->server->config->limits.handshakes);
         pause_listening(io, listener);
         return false;

@@ -1,6 +1,7 @@
 /* A connection on its way from a listening socket to its I/O thread. I/O thread 0 accepts, a few a turn, and
- * asks for a place; a TLS connection goes by way of a handshake thread (server/net/handshake.h). It has one
- * owner at a time, which passes it on by message. */
+ * asks for a place; a TLS connection goes by way of a handshake thread (server/net/handshake.h). So does, before
+ * that, one of a listener with PROXY headers; then I/O thread 0 asks for the place of the client that the header
+ * has named. It has one owner at a time, which passes it on by message. */
 #ifndef MILLRACE_SERVER_NET_ACCEPT_H
 #define MILLRACE_SERVER_NET_ACCEPT_H
 
@@ -9,6 +10,7 @@
 #include "server/mailbox.h"
 #include "server/net/connection_slots.h"
 #include "server/net/poller.h"
+#include "server/net/proxy.h"
 #include "server/net/transport.h"
 
 #include <stdbool.h>
@@ -21,11 +23,13 @@ struct server_accepted {
     struct server_message message; /* first member */
     struct server_transport transport;
     struct server_connection_slot place;
+    struct server_peer_key key;
     char peer[96];    /* "unix:pid=17,uid=0", "tcp:127.0.0.1:5151" */
     bool inline_keys; /* unix or tls */
     struct config_key_user user;
     core_ns accepted_ns;
     struct server_listener *listener; /* NULL: adopted */
+    struct server_proxy *header;      /* still to come or just whole; NULL: none is due, or it was taken */
     /* of its handshake */
     struct server_handshaker *handshaker;
     struct server_watch watch;
@@ -34,6 +38,9 @@ struct server_accepted {
 
 /* Any thread: to the I/O thread that has the fewest connections. */
 void server_accepted_hand_over(struct server *server, struct server_accepted *accepted);
+
+/* Any thread: its PROXY header is whole; to I/O thread 0. */
+void server_accepted_introduce(struct server *server, struct server_accepted *accepted);
 
 /* Any thread: closes it and gives its place back. */
 void server_accepted_drop(struct server *server, struct server_accepted *accepted);

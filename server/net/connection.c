@@ -409,6 +409,20 @@ static void note_progress(struct server_connection *connection, core_ns now_ns)
     connection->waiting_bytes = waiting_bytes;
 }
 
+/* Once, and again after it has been told to stay. */
+static void tell_leaving(struct server_connection *connection)
+{
+    const bool leaving = server_is_leaving(connection->io->server);
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    const struct protocol_notice notice = {.kind = PROTOCOL_NOTICE_LEAVING,
+                                           .text = "going away; open the streams at another server"};
+    if (connection->state != SERVER_CONNECTION_READY)
+        return;
+    if (leaving && !connection->told_leaving && connection->version >= 4)
+        server_output_control(connection, frame, protocol_notice_write(frame, 0, &notice));
+    connection->told_leaving = leaving;
+}
+
 void server_connection_tick(struct server_connection *connection, core_ns now_ns)
 {
     const struct config_server_timeouts *timeouts = &connection->io->server->config->timeouts;
@@ -445,6 +459,7 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
                                    "no HELLO within timeouts.hello_ms");
         return;
     }
+    tell_leaving(connection);
     if (connection->state != SERVER_CONNECTION_READY || input_paused(connection))
         return;
     if (connection->input.frame_started_ns != CORE_NS_NEVER &&

@@ -89,8 +89,9 @@ struct server_connection {
     struct server_transport transport;
     struct server_connection_slot place;
     struct server_watch
-        watch;        /* EPOLLIN: it is read, or tells of a lane; EPOLLOUT: its socket has taken no more */
-    bool is_read;     /* what comes is taken */
+        watch;    /* EPOLLIN: it is read, or tells of a lane; EPOLLOUT: its socket has taken no more */
+    bool is_read; /* what comes is taken */
+    bool told_leaving;
     bool awaits_lane; /* its LANE was not answered yet */
     struct server_input input;
 

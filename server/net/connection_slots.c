@@ -66,6 +66,17 @@ static struct server_peer_key identify_ip6(const struct sockaddr_in6 *address, c
     return IN6_IS_ADDR_V4MAPPED(&address->sin6_addr) ? (struct server_peer_key){SERVER_PEER_IP4, ip4} : key;
 }
 
+struct server_peer_key server_peer_of(const struct sockaddr_storage *address, const char *transport,
+                                      char *text, size_t size)
+{
+    if (address->ss_family == AF_INET)
+        return identify_ip4((const struct sockaddr_in *)address, transport, text, size);
+    if (address->ss_family == AF_INET6)
+        return identify_ip6((const struct sockaddr_in6 *)address, transport, text, size);
+    snprintf(text, size, "%s:local", transport);
+    return (struct server_peer_key){SERVER_PEER_USER, UINT32_MAX};
+}
+
 struct server_peer_key server_peer_identify(int descriptor, const char *transport, char *text, size_t size)
 {
     struct sockaddr_storage address = {0};
@@ -74,10 +85,8 @@ struct server_peer_key server_peer_identify(int descriptor, const char *transpor
 
     snprintf(text, size, "%s:?", transport);
     if (getpeername(descriptor, (struct sockaddr *)&address, &length) == 0) {
-        if (address.ss_family == AF_INET)
-            return identify_ip4((struct sockaddr_in *)&address, transport, text, size);
-        if (address.ss_family == AF_INET6)
-            return identify_ip6((struct sockaddr_in6 *)&address, transport, text, size);
+        if (address.ss_family != AF_UNIX)
+            return server_peer_of(&address, transport, text, size);
         length = sizeof credentials;
         if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0)
             snprintf(text, size, "unix:pid=%d,uid=%u", credentials.pid, credentials.uid);
@@ -170,6 +179,21 @@ enum server_turned server_connection_slots_acquire(struct server_connection_slot
     return SERVER_TURNED_NOT;
 }
 
+enum server_turned server_connection_slots_acquire_unknown(struct server_connection_slots *places,
+                                                           _Atomic uint32_t *listener,
+                                                           struct server_connection_slot *place)
+{
+    if (count(listener) >= places->limits->connections_per_listener)
+        return SERVER_TURNED_LISTENER;
+    if (count(&places->connections) >= places->limits->connections)
+        return SERVER_TURNED_CONNECTIONS;
+    *place = (struct server_connection_slot){.listener = listener, .handshake = true};
+    raise_count(&places->connections);
+    raise_count(listener);
+    raise_count(&places->handshakes);
+    return SERVER_TURNED_NOT;
+}
+
 void server_connection_slots_acquire_one(struct server_connection_slots *places)
 {
     raise_count(&places->connections);
@@ -204,7 +228,8 @@ void server_connection_slot_established(struct server_connection_slots *places,
         return;
     place->handshake = false;
     lower_count(&places->handshakes);
-    lower_count(&place->peer->handshakes);
+    if (place->peer != NULL)
+        lower_count(&place->peer->handshakes);
 }
 
 void server_connection_slot_release(struct server_connection_slots *places,

@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct sockaddr_storage;
+
 enum server_peer_kind { SERVER_PEER_USER, SERVER_PEER_IP4, SERVER_PEER_IP6 };
 
 struct server_peer_key {
@@ -31,7 +33,7 @@ struct server_peer; /* one that has connections */
 struct server_connection_slot {
     struct server_peer *peer;
     _Atomic uint32_t *listener; /* connections of its listener */
-    bool handshake;             /* TLS, not established yet */
+    bool handshake;             /* TLS, not established yet; or the PROXY header is still to come */
 };
 
 struct server_connection_slots {
@@ -48,6 +50,10 @@ CORE_CHECKED core_status server_connection_slots_init(struct server_connection_s
                                                       const struct config_server_limits *limits);
 void server_connection_slots_free(struct server_connection_slots *places); /* when all have been given back */
 
+/* By an address; one that is not IP is a user whom nobody knows. */
+struct server_peer_key server_peer_of(const struct sockaddr_storage *address, const char *transport,
+                                      char *text, size_t size);
+
 /* Identifies the peer of a connected socket: its key, and a text as "unix:pid=17,uid=0" or, with `transport`
  * in front, "tcp:127.0.0.1:5151". */
 struct server_peer_key server_peer_identify(int descriptor, const char *transport, char *text, size_t size);
@@ -58,6 +64,11 @@ enum server_turned server_connection_slots_acquire(struct server_connection_slot
                                                    const struct server_peer_key *key,
                                                    _Atomic uint32_t *listener, bool handshake, core_ns now_ns,
                                                    struct server_connection_slot *place);
+/* I/O thread 0: the same for a peer that its PROXY header will tell: until then it has a place of its listener, and
+ * counts as a handshake. */
+enum server_turned server_connection_slots_acquire_unknown(struct server_connection_slots *places,
+                                                           _Atomic uint32_t *listener,
+                                                           struct server_connection_slot *place);
 /* Any thread: acquires a place that counts in all only, beyond any limit. */
 void server_connection_slots_acquire_one(struct server_connection_slots *places);
 

@@ -6,8 +6,10 @@
 #include "server/net/certificate.h"
 #include "server/server_internal.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #define TICK_MS 50 /* between looks for those whose time is over */
 
@@ -46,14 +48,21 @@ static void unlink_accepted(struct server_accepted *accepted)
     (void)server_poller_watch(&accepted->handshaker->poller, &accepted->watch, 0);
 }
 
+static const char *what(const struct server_accepted *accepted)
+{
+    return accepted->header != NULL ? "PROXY header" : "TLS handshake";
+}
+
 static void fail(struct server_accepted *accepted, enum server_turned reason, const char *text)
 {
     struct server *server = accepted->handshaker->server;
     const struct core_log_fields fields = {.peer = accepted->peer};
     char address[300];
-    core_log_with(CORE_LOG_INFO, "tls.handshake", &fields, "%s: TLS handshake with %s failed: %s; closed",
-                  accepted->peer, core_address_format(&accepted->listener->bound, address, sizeof address),
-                  text);
+    /* who comes and goes without a word only looks whether there is a server */
+    core_log_with(accepted->header != NULL && accepted->header->got == 0 ? CORE_LOG_DEBUG : CORE_LOG_INFO,
+                  accepted->header != NULL ? "proxy.header" : "tls.handshake", &fields,
+                  "%s: %s with %s failed: %s; closed", accepted->peer, what(accepted),
+                  core_address_format(&accepted->listener->bound, address, sizeof address), text);
     server_count_turned(accepted->listener, reason);
     unlink_accepted(accepted);
     server_accepted_drop(server, accepted);
@@ -79,6 +88,41 @@ static void wait_for_peer(struct server_accepted *accepted)
         fail(accepted, SERVER_TURNED_MEMORY, "no memory to wait for the peer");
 }
 
+/* CORE_OK: it is whole; CORE_AGAIN; CORE_CLOSED and why. */
+static core_status read_header(struct server_accepted *accepted, enum server_turned *reason,
+                               struct core_error *error)
+{
+    core_status status = CORE_AGAIN;
+    while (status == CORE_AGAIN) {
+        size_t bytes;
+        uint8_t *room = server_proxy_room(accepted->header, &bytes);
+        const ssize_t got = recv(accepted->transport.descriptor, room, bytes, MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            return CORE_AGAIN;
+        *reason = got > 0 ? SERVER_TURNED_PROXY : SERVER_TURNED_GONE;
+        if (got <= 0)
+            return core_error_set(error, CORE_CLOSED, "the peer closed the connection");
+        status = server_proxy_take(accepted->header, (size_t)got, error);
+    }
+    return status;
+}
+
+static void step_header(struct server_accepted *accepted)
+{
+    enum server_turned reason = SERVER_TURNED_PROXY;
+    struct core_error error = {""};
+    core_status status = read_header(accepted, &reason, &error);
+
+    if (status == CORE_OK) {
+        unlink_accepted(accepted);
+        server_accepted_introduce(accepted->handshaker->server, accepted);
+    } else if (status == CORE_AGAIN) {
+        wait_for_peer(accepted);
+    } else {
+        fail(accepted, reason, error.text);
+    }
+}
+
 static void step(struct server_accepted *accepted)
 {
     enum server_turned reason = SERVER_TURNED_PROTOCOL;
@@ -95,8 +139,12 @@ static void step(struct server_accepted *accepted)
 
 static void on_socket(struct server_watch *watch, uint32_t events)
 {
+    struct server_accepted *accepted = watch->owner;
     (void)events;
-    step(watch->owner);
+    if (accepted->header != NULL)
+        step_header(accepted);
+    else
+        step(accepted);
 }
 
 static void end_overdue(struct server_handshaker *handshaker)
@@ -143,7 +191,7 @@ static void begin(void *owner, struct server_message *message)
     accepted->handshaker = handshaker;
     accepted->watch = (struct server_watch){
         .descriptor = accepted->transport.descriptor, .ready = on_socket, .owner = accepted};
-    if (secure(handshaker, accepted) != CORE_OK) {
+    if (accepted->header == NULL && secure(handshaker, accepted) != CORE_OK) {
         core_log_with(CORE_LOG_ERROR, "connection.memory", &(struct core_log_fields){.peer = accepted->peer},
                       "no memory for a new connection; it is closed");
         server_count_turned(accepted->listener, SERVER_TURNED_MEMORY);

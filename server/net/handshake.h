@@ -1,4 +1,4 @@
-/* TLS handshakes, on threads of ordinary priority: their cost, and a client that begins many of them, takes
+/* TLS handshakes, and the PROXY headers before them, on threads of ordinary priority: their cost, and a client that begins many of them, takes
  * no time of an I/O thread. Established connections go on to their I/O thread; those that fail, or have not
  * come so far within timeouts.hello_ms, are closed, logged and counted by reason. */
 #ifndef MILLRACE_SERVER_NET_HANDSHAKE_H

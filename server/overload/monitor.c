@@ -327,6 +327,14 @@ core_ns server_monitor_io_level_ns(const struct server_monitor *watch, uint32_t 
     return read_ns(&watch->units[watch->unit_count + io].level_ns);
 }
 
+bool server_monitor_is_overloaded(const struct server_monitor *watch)
+{
+    for (uint32_t i = 0; i < watch->all_count; i++)
+        if (read_ns(&watch->units[i].level_ns) > 0)
+            return true;
+    return false;
+}
+
 int64_t server_monitor_share_ppb(const struct server_monitor *watch, uint32_t unit)
 {
     return unit < watch->unit_count

@@ -14,6 +14,7 @@
 #include "core/time.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct server;
@@ -31,6 +32,7 @@ void server_monitor_destroy(struct server_monitor *watch);
 core_ns server_monitor_io_level_ns(const struct server_monitor *watch,
                                    uint32_t io); /* and of an I/O thread */
 core_ns server_monitor_level_ns(const struct server_monitor *watch, uint32_t unit);
+bool server_monitor_is_overloaded(const struct server_monitor *watch); /* is any level above 0? */
 int64_t server_monitor_share_ppb(const struct server_monitor *watch, uint32_t unit);
 
 #endif

@@ -35,7 +35,8 @@ static bool within_limits(const struct server_planner *planner, struct server_re
 
     if (server_planner_is_gone(&request->turn))
         refuse(request, PROTOCOL_REFUSED_DRAINING, "the connection is gone");
-    else if (atomic_load_explicit(&planner->server->draining, memory_order_relaxed))
+    else if (atomic_load_explicit(&planner->server->draining, memory_order_relaxed) ||
+             (atomic_load_explicit(&planner->server->leaving, memory_order_relaxed) && !request->is_query))
         refuse(request, PROTOCOL_REFUSED_DRAINING, "the server is stopping; connect to another one");
     else if (planner->streams >= limits->streams)
         refuse(request, PROTOCOL_REFUSED_LIMIT,
@@ -495,6 +496,41 @@ void server_planner_release(struct server_planner *planner, struct server_reserv
                    leave_secondary);
     else
         server_mailbox_post(&planner->mailbox, &reservation->leave.message);
+}
+
+/* As limits.streams and limits.buffer_mib allow, were they all on workers. */
+static uint32_t streams_left(const struct server_planner *planner, const struct core_stream_spec *spec)
+{
+    const struct config_server_limits *limits = &planner->server->config->limits;
+    bool movable;
+    const uint32_t packets = server_planner_queue_packets(planner, spec, 0, &movable);
+    const uint64_t bytes = planner->stream_ops->buffer_bytes(spec, packets);
+    const uint64_t by_memory = (limits->buffer_bytes - planner->buffer_bytes) / bytes;
+    const uint64_t by_count = planner->streams < limits->streams ? limits->streams - planner->streams : 0;
+
+    return (uint32_t)(by_memory < by_count ? by_memory : by_count);
+}
+
+static void make_copy(void *owner, struct server_message *message)
+{
+    struct server_planner *planner = owner;
+    struct server_planner_copy *copy = (struct server_planner_copy *)message;
+    const struct admission *admission = partition_planner_admission(planner->inner);
+
+    copy->admission = NULL;
+    if (copy->changes != admission_changes(admission) &&
+        admission_copy(admission, &copy->admission) == CORE_OK) {
+        copy->changes = admission_changes(admission);
+        copy->streams_max = streams_left(planner, copy->typical);
+    }
+    message->run = copy->copied;
+    server_mailbox_post(copy->reply, message);
+}
+
+void server_planner_copy(struct server_planner *planner, struct server_planner_copy *copy)
+{
+    copy->message.run = make_copy;
+    server_mailbox_post(&planner->mailbox, &copy->message);
 }
 
 const struct server_planner_load *server_planner_worker_load(const struct server_planner *planner,

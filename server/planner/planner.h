@@ -165,6 +165,22 @@ struct server_planner_levels {
 /* The overload monitor: withholds these overruns from admission. */
 void server_planner_withhold(struct server_planner *planner, struct server_planner_levels *levels);
 
+/* What is admitted, for a look at it on a thread of ordinary priority. The asker's; the planner's between
+ * server_planner_copy and `copied`. */
+struct server_planner_copy {
+    struct server_message message; /* first member */
+    struct server_mailbox *reply;
+    void (*copied)(void *owner, struct server_message *message);
+    const struct core_stream_spec *typical;
+    uint64_t changes; /* asked: of the last copy. The answer: of this one */
+    /* the answer: */
+    struct admission *admission; /* the asker's; NULL: nothing has changed, or there is no memory */
+    uint32_t streams_max;        /* more streams of the typical contract, as far as limits go */
+};
+
+/* Any thread. */
+void server_planner_copy(struct server_planner *planner, struct server_planner_copy *copy);
+
 const struct server_planner_load *server_planner_worker_load(const struct server_planner *planner,
                                                              uint32_t worker);
 const struct server_planner_load *server_planner_io_load(const struct server_planner *planner, uint32_t io);

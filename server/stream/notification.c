@@ -33,6 +33,8 @@ static struct protocol_notice describe(const struct server_stream *stream, enum 
         snprintf(notice.text, SERVER_NOTIFICATION_TEXT_BYTES, "now on %s %u", on_card ? "GPU" : "CPU worker",
                  notice.unit_index);
         break;
+    case PROTOCOL_NOTICE_LEAVING: /* the connection's */
+        break;
     }
     return notice;
 }

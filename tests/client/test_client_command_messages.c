@@ -377,7 +377,6 @@ static void what_makes_no_sense_is_refused(void **state)
         {"--decrypt --unit message --iv random", "iv is random, which is for encryption only"},
         {"--message-packets 2", "--message-packets is for --unit=message"},
         {"--unit message --skip 1" IV, "--skip is not for --unit=message and --decrypt"},
-        {"--unit message --reconnect" IV, "--reconnect is not for --unit=message and --decrypt"},
         {"--decrypt --skip 1" IV, "--skip is not for --unit=message and --decrypt"},
         {"--decrypt" IV " -o F/none F/odd",
          "/odd has 17 bytes, and what is decrypted must be a multiple of 16"},

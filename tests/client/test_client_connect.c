@@ -104,7 +104,7 @@ static void test_versions(void **state)
     (void)state;
     struct protocol_welcome later = good;
     later.version = PROTOCOL_VERSION + 1;
-    expect(welcome_answer(&later), MILLRACE_INVALID, "version 4");
+    expect(welcome_answer(&later), MILLRACE_INVALID, "version 5");
     struct answer answer = {0};
     answer.count = protocol_error_write(answer.bytes, 0, PROTOCOL_ERROR_VERSION, true, "only 7 to 9");
     expect(answer, MILLRACE_UNSUPPORTED, "only 7 to 9");

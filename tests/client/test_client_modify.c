@@ -274,7 +274,7 @@ static void test_breaches(void **state)
     words.bytes = protocol_notice_write(words.frame, 8, &notice);
     expect_breach(&words, false, "NOTICE of stream 8, which is not open");
     words.bytes = protocol_notice_write(words.frame, 9, &notice);
-    words.frame[PROTOCOL_HEADER_BYTES] = 4;
+    words.frame[PROTOCOL_HEADER_BYTES] = 5; /* one more than there are */
     expect_breach(&words, false, "NOTICE kind");
     words.version = 1; /* in which there are no such frames */
     words.bytes = protocol_notice_write(words.frame, 9, &notice);

@@ -76,6 +76,8 @@ static void defaults_are_as_documented(void **state)
     assert_false(server->check_plans);
     assert_int_equal(server->sandbox, CORE_SANDBOX_AUTO);
     assert_false(server->has_admin);
+    assert_false(server->agent.listens);
+    assert_int_equal(server->timeouts.leave_ns, 0);
     assert_int_equal(server->log_level, CORE_LOG_INFO);
     assert_int_equal(server->log_format, CORE_LOG_TEXT);
     config_server_free(server);
@@ -91,6 +93,7 @@ static const char everything[] =
     "    certificate: cert.pem\n"
     "    key: /etc/key.pem\n"
     "    client_ca: ca/clients.pem\n"
+    "    proxy: v2\n"
     "threads: {io: 2, workers: 3, cores: 9, realtime: required, worker_priority: 50,\n"
     "          io_priority: 40, pin: false, tls: 4}\n"
     "limits: {connections: 7, streams: 100, streams_per_connection: 50,\n"
@@ -99,7 +102,7 @@ static const char everything[] =
     "         packet_bytes: 1024, burst_packets: 4, stream_buffer_kib: 64,\n"
     "         buffer_mib: 3, lane_mib: 7, bytes_per_key: 4096}\n"
     "timeouts: {hello_ms: 1, frame_ms: 2, idle_ms: 3, stream_idle_ms: 7, "
-    "stall_ms: 4, drain_ms: 5, move_ms: 0}\n"
+    "stall_ms: 4, leave_ms: 8, drain_ms: 5, move_ms: 0}\n"
     "overload: {tighten: false, quiet_ms: 6}\n"
     "gpus: {use: emulated, program: bin/millrace-gpu, user: 65534, audit: 1, hang_ms: 30}\n"
     "engine: openssl\n"
@@ -109,6 +112,8 @@ static const char everything[] =
     "check_plans: true\n"
     "sandbox: off\n"
     "admin: tcp:127.0.0.1:7413\n"
+    "agent: {address: 'tcp:127.0.0.1:7414', packet_bytes: 1000, burst_packets: 3, interval_us: 2ms, "
+    "latency_us: 70}\n"
     "log: {level: debug, format: json}\n";
 
 static void every_key_arrives(void **state)
@@ -168,6 +173,15 @@ static void every_key_arrives(void **state)
     assert_int_equal(server->sandbox, CORE_SANDBOX_OFF);
     assert_true(server->has_admin);
     assert_int_equal(server->admin.port, 7413);
+    assert_true(server->agent.listens);
+    assert_int_equal(server->agent.address.port, 7414);
+    assert_int_equal(server->agent.typical.packet_bytes, 1000);
+    assert_int_equal(server->agent.typical.burst_packets, 3);
+    assert_int_equal(server->agent.typical.interval_ns, 2 * CORE_NS_PER_MS);
+    assert_int_equal(server->agent.typical.latency_ns, 70 * CORE_NS_PER_US);
+    assert_false(server->listeners[0].proxy);
+    assert_true(server->listeners[4].proxy);
+    assert_int_equal(server->timeouts.leave_ns, 8 * CORE_NS_PER_MS);
     assert_int_equal(server->log_level, CORE_LOG_DEBUG);
     assert_int_equal(server->log_format, CORE_LOG_JSON);
     config_server_free(server);
@@ -268,6 +282,7 @@ static void keys_that_differ_are_named(void **state)
                                      "keyring: k\nlog: {level: debug}\n",
                       other[] = "listeners:\n  - {address: 'tls:h:1', certificate: x, key: y}\n",
                       mode[] = "listeners:\n  - {address: 'unix:/a', mode: 0600}\n",
+                      proxy[] = "listeners:\n  - {address: 'unix:/a', proxy: v2}\n",
                       default_mode[] = "listeners:\n  - {address: 'unix:/a', mode: 0660}\n"
                                        "threads: {tls: 2}\n",
                       minimal[] = "listeners:\n  - {address: 'unix:/a'}\n";
@@ -277,9 +292,11 @@ static void keys_that_differ_are_named(void **state)
         {reloadable, other, ""},
         {minimal, default_mode, ""},
         {minimal, mode, "listeners"},
+        {minimal, proxy, "listeners"},
         {other, minimal, "listeners"},
         {minimal, everything,
-         "listeners, admin, engine, profile, client_iv, check_plans, sandbox, threads.io, threads.workers, "
+         "listeners, admin, agent, engine, profile, client_iv, check_plans, sandbox, threads.io, "
+         "threads.workers, "
          "threads.cores, "
          "threads.tls, threads.realtime, threads.worker_priority, threads.io_priority, threads.pin, "
          "gpus.use, "
@@ -290,7 +307,8 @@ static void keys_that_differ_are_named(void **state)
          "limits.packet_bytes, limits.burst_packets, limits.stream_buffer_kib, limits.buffer_mib, "
          "limits.lane_mib, "
          "limits.bytes_per_key, timeouts.hello_ms, timeouts.frame_ms, timeouts.idle_ms, "
-         "timeouts.stream_idle_ms, timeouts.stall_ms, timeouts.drain_ms, timeouts.move_ms, "
+         "timeouts.stream_idle_ms, timeouts.stall_ms, timeouts.leave_ms, timeouts.drain_ms, "
+         "timeouts.move_ms, "
          "overload.tighten, overload.quiet_ms, log.format"},
         {"listeners:\n  - {address: 'unix:/a'}\ngpus: [1]\n",
          "listeners:\n  - {address: 'unix:/a'}\ngpus: [2]\n", "gpus.cards"},
@@ -418,6 +436,18 @@ static const struct {
     {LISTENER "admin: tls:h:1\n", "m.yaml:2: admin: speaks plain HTTP"},
     {LISTENER "admin: h:1\n", "m.yaml:2: admin: address \"h:1\" must begin"},
     {LISTENER "admin: unix:x\n", "m.yaml:2: admin: is the same address as listeners[0]"},
+    {LISTENER "agent: {address: 'tcp:h:1'}\n", "m.yaml:2: agent: needs the admin port"},
+    {LISTENER "admin: unix:y\nagent: {}\n", "m.yaml:3: agent: "},
+    {LISTENER "admin: unix:y\nagent: {address: 'tls:h:1'}\n", "m.yaml:3: agent.address: speaks plain text"},
+    {LISTENER "admin: unix:y\nagent: {address: 'unix:y'}\n",
+     "m.yaml:3: agent.address: is the same address as admin"},
+    {LISTENER "admin: unix:y\nagent: {address: 'unix:x'}\n",
+     "m.yaml:3: agent.address: is the same address as listeners[0]"},
+    {LISTENER "admin: unix:y\nagent: {address: 'tcp:h:1', interval_us: 0}\n",
+     "m.yaml:3: agent.interval_us: "},
+    {LISTENER "admin: unix:y\nagent: {address: 'tcp:h:1', packet_bytes: 65537}\n",
+     "m.yaml:3: agent.packet_bytes: "},
+    {"listeners: [{address: 'unix:x', proxy: v1}]\n", "m.yaml:1: listeners[0].proxy: "},
     /* ranges and combinations */
     {LISTENER "threads:\n  io: 257\n", "m.yaml:3: threads.io: 257 is out of range; give 0 to 256"},
     {LISTENER "threads:\n  workers: -1\n", "m.yaml:3: threads.workers: -1 is out of range"},

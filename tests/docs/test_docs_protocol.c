@@ -116,6 +116,7 @@ static const struct protocol_refused refused = {.code = PROTOCOL_REFUSED_CAPACIT
 
 static const struct protocol_notice notice = {
     .kind = PROTOCOL_NOTICE_DEGRADED, .unit = PROTOCOL_UNIT_CPU, .text = "GPU 0 is lost"};
+static const struct protocol_notice leaving = {.kind = PROTOCOL_NOTICE_LEAVING, .text = "going away"};
 
 static const struct protocol_open messages = {
     .spec = {.packet_bytes = 1408,
@@ -208,6 +209,7 @@ static uint32_t write_all(struct frame frames[FRAMES_MAX])
     frames[n].count = protocol_open_write(3, frames[n].bytes, PROTOCOL_OPEN, 12, &patterned), n++;
     frames[n].count = protocol_open_write(3, frames[n].bytes, PROTOCOL_OPEN, 13, &records), n++;
     frames[n].count = protocol_open_write(3, frames[n].bytes, PROTOCOL_OPEN, 14, &authentic), n++;
+    frames[n].count = protocol_notice_write(frames[n].bytes, 0, &leaving), n++;
     return n;
 }
 

@@ -88,7 +88,7 @@ static enum protocol_error rule(const struct client *client, enum protocol_error
 void model_give_hello(struct client *client, struct tape *tape, bool right)
 {
     static const uint16_t good[][2] = {{1, 1}, {1, 2}, {2, 2}, {1, 9}, {2, 300}};
-    static const uint16_t bad[][2] = {{4, 9}, {2, 1}, {0, 0}, {300, 301}};
+    static const uint16_t bad[][2] = {{PROTOCOL_VERSION + 1, 9}, {2, 1}, {0, 0}, {300, 301}};
     const uint32_t which = take(tape);
     const uint16_t *versions = right ? good[which % 5] : bad[which % 4];
     uint8_t frame[FRAME_BYTES];
@@ -102,7 +102,7 @@ void model_give_hello(struct client *client, struct tape *tape, bool right)
     } else if (!right)
         client->fatal = versions[0] > versions[1] ? PROTOCOL_ERROR_MALFORMED : PROTOCOL_ERROR_VERSION;
     else
-        client->version = versions[1] < 3 ? versions[1] : 3;
+        client->version = versions[1] < PROTOCOL_VERSION ? versions[1] : PROTOCOL_VERSION;
     client->greets |= client->fatal == 0;
     model_give(client, frame, bytes);
 }

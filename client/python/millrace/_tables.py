@@ -17,7 +17,7 @@ INTERVAL_NS_MAX: Final = 3600000000000
 LATENCY_NS_MIN: Final = 10000
 LATENCY_NS_MAX: Final = 3600000000000
 VERSION_MIN: Final = 1
-VERSION: Final = 3
+VERSION: Final = 4
 MAGIC: Final = 1129466957
 HEADER_BYTES: Final = 16
 CONTROL_BYTES_MAX: Final = 512
@@ -115,6 +115,7 @@ class NoticeKind(IntEnum):
     DEGRADED = 1
     RESTORED = 2
     MOVED = 3
+    LEAVING = 4
 
 
 class RefusalCode(IntEnum):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable, Generic, NamedTuple, Sequence, TypeVar
 
 from millrace import _tables as tables
-from millrace._tables import Direction, Iv, Mac, Padding, Records, ResultStatus, Type, Unit
+from millrace._tables import Direction, Iv, Mac, NoticeKind, Padding, Records, ResultStatus, Type, Unit
 from millrace.errors import (
     Disconnected,
     MillraceError,
@@ -466,7 +466,10 @@ class Connection:
 
     def _on_notice(self, header: Header, body: bytes) -> None:
         notice = Notice.read(self._version, body)
-        self._stream(header)
+        if notice.kind != NoticeKind.LEAVING:
+            self._stream(header)
+        elif header.id or notice.unit_index or notice.bound_ns or self._version < 4:
+            raise ProtocolError("a notice that the server is leaving, which can not be here")
         if self._tell is not None:
             self._tell(header.id, notice)
 

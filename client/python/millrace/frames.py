@@ -118,8 +118,8 @@ class Body:
             if key in values:
                 values[key] = _convert(name, key, kind, values[key])
         cls._read_tail(values, tail)
-        if values.get("unit") == ServingUnit.NONE:
-            raise ProtocolError(f"{name} names no unit")
+        if (values.get("unit") == ServingUnit.NONE) != (values.get("kind") == NoticeKind.LEAVING):
+            raise ProtocolError(f"{name} names no unit, or one where there is none")
         return cls(**values)
 
     def write(self, version: int) -> bytes:
@@ -401,7 +401,8 @@ class Rekeyed(Body):
 @dataclass(frozen=True)
 class Notice(TextBody):
     """What has happened to a stream: its GPU is lost, its promise holds again, another unit serves
-    it."""
+    it. Or, of the connection (stream 0): the server is leaving, and all streams are to be opened at
+    another one."""
 
     kind: NoticeKind
     unit: ServingUnit

@@ -77,6 +77,7 @@ EXAMPLES: list[tuple[int, Type, int, Any]] = [
     (3, Type.OPEN, 12, Open(PATTERN, "camera-7", bytes(range(16)))),
     (3, Type.OPEN, 13, Open(RECORDS, "camera-7", b"DVBTMCPTAESCISSA")),
     (3, Type.OPEN, 14, Open(AUTHENTIC, "camera-7")),
+    (4, Type.NOTICE, 0, Notice(NoticeKind.LEAVING, ServingUnit.NONE, 0, 0, "going away")),
 ]
 
 
@@ -130,6 +131,7 @@ MALFORMED = {
     "no ciphertext": frame(Type.RESULT, 1, RESULT[:16]),
     "an IV in version 2": frame(Type.RESULT, 1, b"\0\x10" + RESULT[2:] + RESULT),
     "no unit": frame(Type.NOTICE, 1, b"\x01" + bytes(15)),
+    "leaving before version 4": frame(Type.NOTICE, 0, b"\x04" + bytes(15)),
 }
 
 
@@ -147,7 +149,7 @@ class Malformed(unittest.TestCase):
     def test_before_welcome(self) -> None:
         for data in (
             frame(Type.PONG, 1),
-            frame(Type.WELCOME, 0, Welcome(4, 0, 1, 1, 1, 1, 1, 1, 1).write(1)),
+            frame(Type.WELCOME, 0, Welcome(5, 0, 1, 1, 1, 1, 1, 1, 1).write(1)),
         ):
             connection = Connection()
             connection.receive(data)

@@ -114,7 +114,8 @@ static void versions(void **state)
         {2, 3, 0},
         {0, 0, PROTOCOL_ERROR_VERSION},
         {3, 3, 0},
-        {4, 4, PROTOCOL_ERROR_VERSION},
+        {PROTOCOL_VERSION, PROTOCOL_VERSION, 0},
+        {PROTOCOL_VERSION + 1, PROTOCOL_VERSION + 1, PROTOCOL_ERROR_VERSION},
         {0, 2, 0},
         {65535, 65535, PROTOCOL_ERROR_VERSION},
         {2, 1, PROTOCOL_ERROR_MALFORMED},
@@ -134,9 +135,9 @@ static void versions(void **state)
             test_client_expect(&client, PROTOCOL_WELCOME, &answer);
             assert_int_equal(protocol_welcome_read(answer.body, answer.header.body_bytes, &welcome, NULL),
                              CORE_OK);
-            assert_int_equal(welcome.version, rows[i].highest > 3   ? 3
-                                              : rows[i].highest < 1 ? 1
-                                                                    : rows[i].highest);
+            assert_int_equal(welcome.version, rows[i].highest > PROTOCOL_VERSION ? PROTOCOL_VERSION
+                                              : rows[i].highest < 1              ? 1
+                                                                                 : rows[i].highest);
         }
         test_client_close(&client);
     }

@@ -617,6 +617,24 @@ static void test_notice_round_trip(void **state)
     }
 }
 
+/* Of the connection: no unit, and no bound. */
+static void test_notice_of_leaving(void **state)
+{
+    const struct protocol_notice sent = {.kind = PROTOCOL_NOTICE_LEAVING, .text = "going"};
+    struct protocol_notice got;
+    uint8_t frame[FRAME_BYTES];
+    (void)state;
+    uint32_t bytes = protocol_notice_write(frame, 0, &sent) - PROTOCOL_HEADER_BYTES;
+    assert_int_equal(protocol_notice_read(frame + 16, bytes, &got, NULL), CORE_OK);
+    assert_int_equal(got.kind, PROTOCOL_NOTICE_LEAVING);
+    assert_string_equal(got.text, "going");
+    for (uint32_t at = 2; at < 16; at++) {
+        frame[16 + at] = 1;
+        assert_int_equal(protocol_notice_read(frame + 16, bytes, &got, NULL), CORE_INVALID);
+        frame[16 + at] = 0;
+    }
+}
+
 static void test_opened_round_trip(void **state)
 {
     (void)state;
@@ -960,7 +978,7 @@ static const struct {
     {MODIFIED, 41, 1, CORE_INVALID},
     {MODIFIED, 55, 0x80, CORE_INVALID},
     {NOTICE, 0, 0, CORE_INVALID},
-    {NOTICE, 0, 4, CORE_INVALID},
+    {NOTICE, 0, 5, CORE_INVALID},
     {NOTICE, 1, 1, CORE_INVALID},
     {NOTICE, 2, 0, CORE_INVALID},
     {NOTICE, 2, 2, CORE_OK},
@@ -1026,7 +1044,7 @@ static void test_names(void **state)
     for (int code = 0; code <= PROTOCOL_RESULT_FAILED; code++)
         assert_string_not_equal(protocol_result_name((enum protocol_result_status)code), "unknown");
     assert_string_equal(protocol_notice_name(PROTOCOL_NOTICE_DEGRADED), "degraded");
-    for (int kind = PROTOCOL_NOTICE_DEGRADED; kind <= PROTOCOL_NOTICE_MOVED; kind++)
+    for (int kind = PROTOCOL_NOTICE_DEGRADED; kind <= PROTOCOL_NOTICE_LEAVING; kind++)
         assert_string_not_equal(protocol_notice_name((enum protocol_notice_kind)kind), "unknown");
     assert_string_equal(protocol_notice_name((enum protocol_notice_kind)0), "unknown");
     assert_string_equal(protocol_error_name((enum protocol_error)0), "unknown");
@@ -1051,6 +1069,7 @@ int main(void)
         cmocka_unit_test(test_modify_round_trip),
         cmocka_unit_test(test_modified_round_trip),
         cmocka_unit_test(test_notice_round_trip),
+        cmocka_unit_test(test_notice_of_leaving),
         cmocka_unit_test(test_refused_round_trip),
         cmocka_unit_test(test_result_round_trip),
         cmocka_unit_test(test_negative_times_are_sent_as_zero),

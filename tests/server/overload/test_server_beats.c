@@ -55,7 +55,8 @@ static int start(void **state)
     struct config_profile *profile = test_gpu_profile(8);
     profile->margins.in_ns = CORE_NS_PER_US; /* no I/O thread has time to do the work of a worker */
     (void)state;
-    test_gpu_server_start(&server, "audit: 0", "admin: unix:admin\nengine: openssl\n", profile);
+    test_gpu_server_start(&server, "audit: 0",
+                          "admin: unix:admin\nagent: {address: 'unix:agent'}\nengine: openssl\n", profile);
     config_profile_free(profile);
     return 0;
 }
@@ -82,6 +83,15 @@ static int await(const char *path, const char *words)
     }
 }
 
+/* What HAProxy is told. */
+static void expect_agent_down(const char *name)
+{
+    struct http_answer answer = http_read(http_dial(server_agent_address(server.server)));
+    assert_memory_equal(answer.bytes, "down #", 6);
+    assert_non_null(strstr(answer.bytes, name));
+    http_free(&answer);
+}
+
 static void hold_up(void *owner, struct server_message *message)
 {
     (void)owner;
@@ -97,6 +107,7 @@ static void expect_named(struct server_mailbox *mailbox, struct server_message *
     server_mailbox_post(mailbox, message);
     assert_int_equal(await("/livez", name), 503);
     assert_int_equal(await("/readyz", name), 503);
+    expect_agent_down(name);
     atomic_store(&held, false);
     assert_int_equal(await("/livez", "ok"), 200);
 }

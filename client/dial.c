@@ -1,4 +1,4 @@
-#include "client/hls/dial.h"
+#include "client/dial.h"
 
 #include "core/realtime.h"
 
@@ -10,14 +10,15 @@
 
 static void *connect_server(void *argument)
 {
-    struct hls_dial *dial = argument;
-    dial->status = command_connect_within(dial->server, dial->timeout_ms, &dial->connection, &dial->error);
+    struct client_dial *dial = argument;
+    dial->status = (core_status)millrace_connect(dial->address, &dial->tls, dial->timeout_ms,
+                                                 &dial->connection, dial->error.text);
     (void)!eventfd_write(dial->ended, 1);
     return NULL;
 }
 
 /* Signals are for the thread that polls. */
-static core_status start(struct hls_dial *dial, struct core_error *error)
+static core_status start(struct client_dial *dial, struct core_error *error)
 {
     const struct core_thread_options options = {.name = "dial", .cpu = -1, .stack_bytes = STACK_BYTES};
     sigset_t all, before;
@@ -28,7 +29,7 @@ static core_status start(struct hls_dial *dial, struct core_error *error)
     return status;
 }
 
-core_status hls_dial_begin(struct hls_dial *dial, struct core_error *error)
+core_status client_dial_begin(struct client_dial *dial, struct core_error *error)
 {
     dial->connection = NULL;
     dial->ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -41,14 +42,14 @@ core_status hls_dial_begin(struct hls_dial *dial, struct core_error *error)
     return status;
 }
 
-static void finish(struct hls_dial *dial)
+static void finish(struct client_dial *dial)
 {
     pthread_join(dial->thread, NULL);
     close(dial->ended);
     dial->begun = false;
 }
 
-core_status hls_dial_take(struct hls_dial *dial, struct millrace **connection, struct core_error *error)
+core_status client_dial_take(struct client_dial *dial, struct millrace **connection, struct core_error *error)
 {
     eventfd_t count;
     if (eventfd_read(dial->ended, &count) != 0)
@@ -59,12 +60,12 @@ core_status hls_dial_take(struct hls_dial *dial, struct millrace **connection, s
     return dial->status;
 }
 
-int hls_dial_descriptor(const struct hls_dial *dial)
+int client_dial_descriptor(const struct client_dial *dial)
 {
     return dial->begun ? dial->ended : -1;
 }
 
-void hls_dial_close(struct hls_dial *dial)
+void client_dial_close(struct client_dial *dial)
 {
     if (!dial->begun)
         return;

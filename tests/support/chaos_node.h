@@ -1,0 +1,39 @@
+/* A scripted node of a pool that encrypts rightly (OpenSSL) and does everything else wrong at random: it refuses,
+ * cuts its connections after any byte it writes, resets them, stops in good order, hangs up on who connects. As many
+ * connections as come, each a thread. What it does wrong ends after so many faults, so that every test does. */
+#ifndef TESTS_SUPPORT_CHAOS_NODE_H
+#define TESTS_SUPPORT_CHAOS_NODE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct chaos_options {
+    int refuse_percent;    /* of OPENs, for capacity */
+    int hang_up_percent;   /* of connections, before WELCOME */
+    int drain_percent;     /* of DATA: all streams CLOSED, ERROR 10, and the end */
+    uint32_t cut_bytes;    /* written, on average, until a connection is cut; 0: never */
+    bool takes_no_iv;      /* an OPEN with an IV is REFUSED 5 */
+    uint32_t silent_after; /* DATA of a connection, behind which nothing is answered any more; 0: never */
+};
+
+struct chaos_node {
+    char address[64];
+    struct chaos_options options;
+    uint64_t seed;
+    atomic_int faults_left; /* shared by all connections */
+    atomic_uint connections, streams, opens, cuts;
+    atomic_bool hangs_up; /* on all who connect from now on; not counted as a fault */
+    atomic_bool stopping;
+    int listener;
+    pthread_t thread;
+};
+
+/* Aborts the test program if it can not be set up. */
+void chaos_node_start(struct chaos_node *node, const struct chaos_options *options, int faults,
+                      uint64_t seed);
+/* After all clients have gone. */
+void chaos_node_stop(struct chaos_node *node);
+
+#endif
