@@ -21,6 +21,7 @@ for words in 'three nodes are up' 'node 1 is killed' 'node 1 is up again' 'node 
     '60 opened, 0 refused' ' 0 lost, 0 wrong, 0 out of order' '^PASS$'; do
     grep -q -- "$words" "$TMPDIR.out" || fail "no '$words'"
 done
+grep -q 'connections [1-9]' "$TMPDIR.out" || fail "node 1 had no connections when it was killed"
 grep -q 'gaps  *[1-9]' "$TMPDIR.out" || fail "no stream has gone on elsewhere"
 [[ -z $(ls "$TMPDIR") ]] || fail "left behind: $(ls "$TMPDIR")"
 rm -f "$TMPDIR.out"
