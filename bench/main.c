@@ -22,7 +22,7 @@ static const struct core_options_command commands[] = {
     {"kernel", bench_kernel, "one GPU by itself: against OpenSSL, and beside its copies"},
     {"pipeline", bench_pipeline, "streams through CPU workers and GPUs, stages against the model"},
     {"figures", bench_figures, "the figures of SYSTOR 2012, computed anew"},
-    {"fleet", bench_fleet, "many servers behind HAProxy, in virtual time: what is refused, and a loss"},
+    {"fleet", bench_fleet, "many servers behind HAProxy in virtual time: refusals, losses"},
     {"papers", bench_papers, "the figures of four papers on tasks that share GPUs, computed anew"},
 };
 

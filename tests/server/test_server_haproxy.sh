@@ -89,6 +89,7 @@ backend node-tls
 CFG
 "$build/server/millraced" node.yaml 2>server.log &
 server=$!
+await "the server does not start" grep -q start.ready server.log
 haproxy -db -f haproxy.cfg >haproxy.log 2>&1 &
 proxy=$!
 figure() { # NAME: of HAProxy's server
@@ -103,8 +104,8 @@ print(*(row[sys.argv[1]] for row in csv.DictReader(text.removeprefix("# ").split
 PYTHON
 }
 is() { [[ $(figure "$1") == "$2" ]]; }
-await "the server does not start" grep -q start.ready server.log
 await "HAProxy does not have the server's weight" is weight 100
+await "HAProxy does not have the server" is status "UP"
 
 head -c 300000 /dev/urandom >clear
 iv=00000000000000000000000000000000
