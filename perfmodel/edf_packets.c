@@ -80,6 +80,18 @@ static void fill(struct set *set, const struct perfmodel_cpu_task *tasks)
     set_left(set, CORE_LATENCY_NS_MAX);
 }
 
+/* m (c + e) k */
+static perfmodel_wide burst_ns(const struct set *set, const struct perfmodel_cpu_task *task)
+{
+    return (perfmodel_wide)task->pieces * task->burst_packets * (task->cost_ns + set->surcharge_ns);
+}
+
+/* m (c + e) / t, in units of 2^-62. */
+static perfmodel_wide share_of(const struct set *set, const struct perfmodel_cpu_task *task)
+{
+    return perfmodel_wide_share(task, task->cost_ns + set->surcharge_ns);
+}
+
 static int64_t lesser(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -199,19 +211,44 @@ static core_ns need_ns(struct set *set, core_ns window_ns, struct those those)
     return perfmodel_wide_limit(due_ns + more_ns, HORIZON_NS_MAX);
 }
 
-/* Beyond it the left side is less than the window. */
+static int by_urgency_falling(const void *a, const void *b)
+{
+    const struct perfmodel_cpu_task *const *x = a, *const *y = b;
+    return ((*x)->urgency_ns < (*y)->urgency_ns) - ((*x)->urgency_ns > (*y)->urgency_ns);
+}
+
+/* All of the left side but the first sum, at most. */
+static perfmodel_wide beside_due_ns(const struct set *set)
+{
+    const int64_t burst = set->worker->burst_pieces, most = packets_within(set, HORIZON_NS_MAX).most;
+    return set->left_ns + (perfmodel_wide)(most + 1) * set->lanes_ns +
+           (burst + most * (burst - 1)) * (perfmodel_wide)set->task[0]->cost_ns;
+}
+
+/* H. In units of 2^-62, so that nothing is rounded but the shares, which fall with their intervals as they are. */
 static perfmodel_wide horizon_ns(const struct set *set, perfmodel_wide share)
 {
-    const struct those all = packets_within(set, HORIZON_NS_MAX);
-    const int64_t burst = set->worker->burst_pieces;
-    perfmodel_wide ahead_ns = set->left_ns + (perfmodel_wide)(all.most + 1) * set->lanes_ns +
-                              (burst + all.most * (burst - 1)) * (perfmodel_wide)set->task[0]->cost_ns;
-    for (size_t i = 0; i < set->count; i++)
-        ahead_ns += perfmodel_wide_tail(set->task[i], set->task[i]->cost_ns + set->surcharge_ns, 0);
+    const struct perfmodel_cpu_task *task[MOST];
+    perfmodel_wide ahead = beside_due_ns(set) + 2; /* of what is withheld, rounded up */
     perfmodel_wide left = PERFMODEL_SHARE_ONE * (PERFMODEL_PPB - set->reserve_ppb) / PERFMODEL_PPB - share;
-    if (left <= 0 || ahead_ns > HORIZON_NS_MAX)
+    for (size_t i = 0; i < set->count; i++) {
+        task[i] = set->task[i];
+        ahead += burst_ns(set, task[i]);
+    }
+    if (left <= 0 || ahead > HORIZON_NS_MAX)
         return (perfmodel_wide)HORIZON_NS_MAX + 1;
-    return perfmodel_wide_divide_up((ahead_ns + 2) << 62, left);
+    ahead *= PERFMODEL_SHARE_ONE;
+    for (size_t i = 0; i < set->count; i++)
+        ahead -= task[i]->urgency_ns * share_of(set, task[i]);
+    qsort(task, set->count, sizeof *task, by_urgency_falling);
+    for (size_t i = 0; i < set->count; i++) {
+        perfmodel_wide from_ns = perfmodel_wide_divide_up(ahead, left), own = share_of(set, task[i]);
+        if (from_ns > task[i]->urgency_ns)
+            return from_ns;
+        ahead -= burst_ns(set, task[i]) * PERFMODEL_SHARE_ONE - task[i]->urgency_ns * own;
+        left += own;
+    }
+    return 0;
 }
 
 /* Windows are judged in steps (lower, top], 64 an octave, the same for all sets: their length at one. */
@@ -285,7 +322,7 @@ struct perfmodel_edf_result perfmodel_edf_packets_test(const struct perfmodel_cp
         return set.result;
     fill(&set, tasks);
     for (size_t i = 0; i < count; i++)
-        share += perfmodel_wide_share(&tasks[i], tasks[i].cost_ns + set.surcharge_ns);
+        share += share_of(&set, &tasks[i]);
     set.result.utilisation_ppb = perfmodel_wide_share_ppb(share);
     for (size_t j = 0; j < count && count <= worker->burst_pieces && set.result.accepted; j++)
         judge_rounds(&set, j);

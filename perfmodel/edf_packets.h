@@ -56,14 +56,25 @@
  * every Z = v - s >= p delta_j + theta. Both are premises of one another, up to the first time that one
  * fails.
  *
- * Monotone: no n_i, A_i, r_i or m_j falls as an interval or a deadline becomes shorter or a stream comes, so
- * that a set that is accepted stays so with longer ones, and with fewer streams.
- *
  * The left side of (1) grows with m_j, but for H_c, and with Z. It is asked for once at every Z no less than
  * the least s, with the largest and (in H_c) the least m_j of the streams with s_j <= Z; for the lag with the
- * largest p for Z - theta. From the horizon
- * of edf.h down, with all but the first sum as blocking; in steps of a 64th of an octave, the left side at
- * the top of each against its foot.
+ * largest p for Z - theta. From a horizon H down; in steps of a 64th of an octave, the left side at the top of
+ * each against its foot.
+ *
+ * **Horizon.** With a the most that all but the first sum can be, n_i(Z) is 0 for Z < u_i and at most m_i (k_i +
+ * (Z - u_i) / t_i) from there on, so that the left side is at most
+ *
+ *     G(Z) = a + sum over the i with u_i <= Z of m_i (c_i + e) (k_i + (Z - u_i) / t_i).
+ *
+ * H is the least window from which on G(Z) <= Z: G rises with a slope below one, and by a burst at each u_i.
+ * From the latest u_i down, where the line that holds there crosses Z is H if it is above u_i, else G holds
+ * from u_i on. A line of all streams alone, the L of edf.h, would be a horizon too, but not one that falls
+ * wherever less is asked: a longer interval of a stream with u_i > L moves it up, and in windows there that
+ * hold, but not in steps, a set could be refused that was accepted when it asked for more.
+ *
+ * Monotone: no n_i, A_i, r_i or m_j falls as an interval or a deadline becomes shorter or a stream comes, nor
+ * does G(Z), and so neither does H; and steps and thetas are the same for all sets. So a set that is accepted
+ * stays so with longer ones, and with fewer streams.
  *
  * Pure; any thread; integers, 128-bit inside. About 10 ns a stream and step. */
 #ifndef MILLRACE_PERFMODEL_EDF_PACKETS_H

@@ -410,6 +410,37 @@ static void test_monotone(void **state)
     perfmodel_demand_destroy(grid);
 }
 
+/* A set that only the packets accept, by steps of which those beyond the horizon fail: sixty streams, of which the
+ * rare ones are due beyond it. Each of them that asks for a longer interval and leaves its bound as it is moves the
+ * line of all streams up, past steps that fail. */
+static void test_rare_streams_ask_for_less(void **state)
+{
+    (void)state;
+    enum { OFTEN = 20, RARE = 40 };
+    const core_ns unit_ns = 1 << 24;
+    const struct config_profile from = plain_profile(0);
+    const struct perfmodel_cpu_worker worker = perfmodel_cpu_worker_of(&from);
+    struct perfmodel_cpu_task tasks[OFTEN + RARE];
+    for (size_t i = 0; i < OFTEN + RARE; i++) {
+        const core_ns interval_ns = i < OFTEN ? unit_ns : 62 * unit_ns;
+        tasks[i] = (struct perfmodel_cpu_task){.cost_ns = unit_ns * (i < OFTEN ? 493 : 70) / 10000,
+                                               .deadline_ns = interval_ns,
+                                               .urgency_ns = interval_ns,
+                                               .spacing_ns = interval_ns,
+                                               .interval_ns = interval_ns,
+                                               .pieces = 1,
+                                               .burst_packets = 1,
+                                               .piece_bytes = 16,
+                                               .cipher = CORE_CIPHER_AES_128_CBC};
+    }
+    assert_true(perfmodel_edf_packets_test(tasks, OFTEN + RARE, &worker, 0).accepted);
+    for (int round = 0; round < 8; round++)
+        for (size_t i = OFTEN; i < OFTEN + RARE; i++) {
+            tasks[i].interval_ns += tasks[i].interval_ns / 4;
+            assert_true(perfmodel_edf_packets_test(tasks, OFTEN + RARE, &worker, 0).accepted);
+        }
+}
+
 /* Streams about as slow as the grid is long: hours of work are neither lost nor overflow. */
 static void test_longest_times(void **state)
 {
@@ -506,12 +537,19 @@ static void test_beyond_the_grid(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sound),        cmocka_unit_test(test_refusal),
-        cmocka_unit_test(test_company),      cmocka_unit_test(test_no_trace),
-        cmocka_unit_test(test_reserve),      cmocka_unit_test(test_matches_plain_demand),
-        cmocka_unit_test(test_loss_bounded), cmocka_unit_test(test_loss_reported),
-        cmocka_unit_test(test_monotone),     cmocka_unit_test(test_longest_times),
-        cmocka_unit_test(test_overload),     cmocka_unit_test(test_beyond_the_grid),
+        cmocka_unit_test(test_sound),
+        cmocka_unit_test(test_refusal),
+        cmocka_unit_test(test_company),
+        cmocka_unit_test(test_no_trace),
+        cmocka_unit_test(test_reserve),
+        cmocka_unit_test(test_matches_plain_demand),
+        cmocka_unit_test(test_loss_bounded),
+        cmocka_unit_test(test_loss_reported),
+        cmocka_unit_test(test_monotone),
+        cmocka_unit_test(test_longest_times),
+        cmocka_unit_test(test_overload),
+        cmocka_unit_test(test_beyond_the_grid),
+        cmocka_unit_test(test_rare_streams_ask_for_less),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
