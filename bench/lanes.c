@@ -78,7 +78,8 @@ static void report_take(struct figures *figures, const struct inputgen_report *r
     figures->missed += all->missed;
     if (all->received == 0)
         return;
-    bench_samples_add(&figures->server_us, (double)report->server_cpu_ns / packets / 1e3);
+    if (report->server_cpu_ns >= 0)
+        bench_samples_add(&figures->server_us, (double)report->server_cpu_ns / packets / 1e3);
     bench_samples_add(&figures->client_us, (double)report->generator_cpu_ns / packets / 1e3);
     bench_samples_add(&figures->rate, (double)all->payload_bytes / (double)report->run_ns);
     bench_samples_add(&figures->p50_us, (double)core_histogram_percentile_ns(&all->service, 50) / 1e3);

@@ -7,9 +7,9 @@
  * stays. At each burst boundary the scheduler takes the up to B pending pieces with the earliest deadlines,
  * at most one of a stream, and never waits for a burst to fill.
  *
- * Threads: every function is called by the worker's thread. A cpu_stream belongs to that thread while any of
- * its packets is inside; the I/O thread may set it up before its first packet and tear it down after its last
- * came back. */
+ * Threads: every function is called by whose the worker is (cpu/worker.h). A cpu_stream belongs to that thread
+ * while any of its packets is inside; the I/O thread may set it up before its first packet and tear it down after
+ * its last came back. */
 #ifndef MILLRACE_CPU_SCHEDULER_H
 #define MILLRACE_CPU_SCHEDULER_H
 

@@ -208,8 +208,9 @@ static void worker_sleep(struct cpu_worker *worker)
         worker->wanted_ns = woken_ns;
 }
 
-/* One burst, and the account of it; what it finished goes back. Returns its pieces. */
-static uint32_t worker_burst(struct cpu_worker *worker)
+/* One burst, and the account of it; what it finished goes back. Returns its pieces. Stalls are of the worker's own
+ * thread: a producer that serves has its own. */
+static uint32_t worker_burst(struct cpu_worker *worker, bool is_own)
 {
     struct cpu_packet *finished[CPU_BURST_MAX];
     const _Atomic uint64_t *exceeded = &cpu_worker_counters(worker)->exceeded;
@@ -220,12 +221,13 @@ static uint32_t worker_burst(struct cpu_worker *worker)
     cpu_scheduler_want(worker->scheduler, wanted_ns);
     uint32_t count = cpu_scheduler_burst(worker->scheduler, finished, &pieces, clock_now, NULL);
     worker->wanted_ns = cpu_scheduler_now_ns(worker->scheduler);
-    if (pieces == 0)
+    if (is_own && pieces == 0)
         core_stalls_settle(&worker->stalls, worker->wanted_ns);
-    else if (atomic_load_explicit(exceeded, memory_order_relaxed) != before)
+    else if (is_own && atomic_load_explicit(exceeded, memory_order_relaxed) != before)
         core_stalls_add(&worker->stalls, wanted_ns, worker->wanted_ns);
     worker_deliver(worker, finished, count);
-    core_stalls_mark(&worker->stalls, worker->wanted_ns);
+    if (is_own)
+        core_stalls_mark(&worker->stalls, worker->wanted_ns);
     return pieces;
 }
 
@@ -237,7 +239,7 @@ static void *worker_run(void *argument)
     for (;;) {
         bool stopping = atomic_load(&worker->stopping); /* before the last look at the rings */
         uint32_t drained = worker_drain(worker);
-        uint32_t pieces = worker_burst(worker);
+        uint32_t pieces = worker_burst(worker, true);
         if (drained == 0 && pieces == 0) {
             if (stopping)
                 break;
@@ -262,12 +264,15 @@ uint32_t cpu_worker_put(struct cpu_worker *worker, uint32_t producer, struct cpu
     return ring_put(&worker->lanes[producer].in, packets, count);
 }
 
-/* After this the worker sleeps: what came meanwhile is seen here, and what comes later by who brings it, as in
- * worker_sleep. */
+/* What is queued is for the worker's own thread. With nothing queued the worker sleeps: what came meanwhile is seen
+ * here, and what comes later by who brings it, as in worker_sleep. */
 static void worker_give_back(struct cpu_worker *worker)
 {
-    atomic_store(&worker->state, ASLEEP);
-    if (worker_has_work(worker))
+    const bool is_done = cpu_scheduler_pending(worker->scheduler) == 0;
+    atomic_store(&worker->state, is_done ? ASLEEP : AWAKE);
+    if (!is_done)
+        worker_wake(worker);
+    else if (worker_has_work(worker))
         worker_wake_if_asleep(worker);
 }
 
@@ -280,8 +285,9 @@ bool cpu_worker_serve(struct cpu_worker *worker, uint32_t producer)
     const bool notified = atomic_exchange(&lane->notified, true); /* its producer is here */
     worker->wanted_ns = core_time_now_ns();
     (void)lane_drain(worker, lane, worker->wanted_ns);
-    while (worker_burst(worker) > 0)
-        ;
+    (void)worker_burst(worker, false);
+    if (worker_drain(worker) == 0 && cpu_scheduler_pending(worker->scheduler) == 0)
+        (void)worker_burst(worker, false); /* a quiescent point, as before its own thread sleeps */
     atomic_store(&lane->notified, notified);
     worker_give_back(worker);
     return true;

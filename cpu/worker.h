@@ -7,8 +7,8 @@
  * kept, in order, while it continues.
  *
  * To wake a thread, on another core that may have to leave its own sleep first, costs more than to encrypt a few
- * packets: a producer that has time for it may do the work of a worker that sleeps (cpu_worker_serve). The worker has
- * one owner at each time, its thread or that producer; what is queued, cut and accounted is the same.
+ * packets: a producer that has time for it may do a burst of a worker that sleeps (cpu_worker_serve). The worker has
+ * one owner at each time, its thread or that producer; what is queued, cut and counted is the same.
  *
  * Lost time: a worker is *wanted* from the end of a burst, or from a producer's wake-up, until it has polled
  * its rings and found nothing. The time of a burst counts from then on, so that the delay of a worker that
@@ -30,7 +30,7 @@ struct cpu_worker_options {
     struct cpu_scheduler_options scheduler;
     uint32_t producers;    /* I/O threads, numbered from 0 */
     uint32_t ring_packets; /* capacity of each ring, a power of two */
-    /* Called on the worker's thread after it put packets into producer p's ring, at most once until that
+    /* Called on the worker's thread, or on that of a producer that serves another one's, after it put packets into producer p's ring, at most once until that
      * producer next calls cpu_worker_collect. Must not block: writes an eventfd. */
     void (*notify)(void *argument, uint32_t producer);
     void *notify_argument;
@@ -49,9 +49,10 @@ uint32_t cpu_worker_submit(struct cpu_worker *worker, uint32_t producer, struct 
 uint32_t cpu_worker_put(struct cpu_worker *worker, uint32_t producer, struct cpu_packet *const *packets,
                         uint32_t count);
 
-/* Producer p: does the work of a worker that sleeps, until all that this producer has put is encrypted. Other
- * producers wait for it as for a burst: it should have no more pieces than one. False: the worker does not sleep, and
- * will find it. True: this producer is not notified of what is finished now; it must call cpu_worker_poll or _collect. */
+/* Producer p: does one burst of a worker that sleeps, on this thread. False: the worker does not sleep, and will find
+ * what was put. True: this producer is not notified of what the burst has finished, and must call cpu_worker_poll or
+ * _collect; what the burst did not finish, and what others have put meanwhile, is the worker's own thread's. So others
+ * wait for it no longer than for any burst, if this thread keeps its core as a worker does. */
 bool cpu_worker_serve(struct cpu_worker *worker, uint32_t producer);
 
 /* Producer p: takes up to `count` finished packets; packets of one stream come in order. When fewer than

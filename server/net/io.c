@@ -3,7 +3,6 @@
 
 #include "core/log.h"
 #include "core/secret.h"
-#include "core/transport_stream.h"
 #include "server/stream/advance.h"
 #include "server/stream/backup.h"
 
@@ -53,20 +52,20 @@ void server_io_look_again(struct server_connection *connection)
     server_io_notify(connection->io); /* the next turn begins at once */
 }
 
-/* A burst has one piece of each stream. */
 static void add_cost(struct server_submission *submission, const struct server_packet *packet,
                      const struct config_profile *profile)
 {
-    const struct core_stream_spec *spec = &packet->stream->spec;
-    const uint32_t piece_bytes =
-        spec->records != CORE_RECORDS_NONE ? CORE_TS_BYTES : profile->cpu.piece_bytes;
-    const uint32_t bytes = packet->cpu.bytes, pieces = (bytes + piece_bytes - 1) / piece_bytes;
-    const uint32_t bursts = pieces * packet->stream->units.at_worker;
+    const struct server_stream *stream = packet->stream;
+    const struct core_stream_spec *spec = &stream->spec;
+    const bool is_piece = stream->units.at_worker == 1 && spec->records == CORE_RECORDS_NONE &&
+                          packet->cpu.bytes <= stream->cpu->piece_bytes; /* nothing of it is a worker's now */
 
-    submission->pieces_ns += pieces * perfmodel_cpu_piece_cost_ns(profile, spec->cipher, spec->direction,
-                                                                  bytes < piece_bytes ? bytes : piece_bytes);
-    submission->bursts = bursts > submission->bursts ? bursts : submission->bursts;
+    submission->is_burst = (submission->packets == 0 || submission->is_burst) && is_piece;
+    submission->packets++;
     submission->ciphers |= 1u << (spec->cipher - 1);
+    if (is_piece)
+        submission->pieces_ns +=
+            perfmodel_cpu_piece_cost_ns(profile, spec->cipher, spec->direction, packet->cpu.bytes);
 }
 
 static void queue(struct server_stream_io *io, struct server_packet *packet)
@@ -238,15 +237,13 @@ static void fail_stream(struct server_stream *stream, struct server_packet *pack
 typedef uint32_t collect_fn(struct cpu_worker *worker, uint32_t producer, struct cpu_packet **packets,
                             uint32_t count);
 
-/* Returns how many packets came back. */
-static uint32_t collect_from(struct server_io *io, uint32_t worker, collect_fn *take)
+static void collect_from(struct server_io *io, uint32_t worker, collect_fn *take)
 {
     struct cpu_packet *batch[COLLECT_PACKETS];
-    uint32_t count, all = 0;
+    uint32_t count;
 
     do {
         count = take(io->server->workers[worker], io->index, batch, COLLECT_PACKETS);
-        all += count;
         for (uint32_t i = 0; i < count; i++) {
             struct server_packet *packet = (struct server_packet *)batch[i];
             struct server_stream *stream = packet->stream;
@@ -263,7 +260,6 @@ static uint32_t collect_from(struct server_io *io, uint32_t worker, collect_fn *
             server_connection_settle_stream(stream);
         }
     } while (count == COLLECT_PACKETS);
-    return all;
 }
 
 static void flush_submission(struct server_io *io, uint32_t worker, core_ns now_ns)
@@ -288,36 +284,65 @@ static void flush_submission(struct server_io *io, uint32_t worker, core_ns now_
     *submission = (struct server_submission){0};
 }
 
-/* Is there time to encrypt them on this thread? */
-static bool has_time(const struct server_io *io, const struct server_submission *submission, core_ns now_ns)
+/* May this thread encrypt them in place of their worker? */
+static bool may_serve(const struct server_io *io, uint32_t worker)
 {
-    const core_ns took_ns = now_ns - server_polls_from_ns(&io->turns);
-    const core_ns cost_ns =
-        submission->pieces_ns + submission->bursts * io->worker.lanes_ns[submission->ciphers];
-    return cost_ns <= io->worker.burst_ns && took_ns + cost_ns <= io->server->profile->margins.in_ns;
+    const struct server_submission *submission = &io->submissions[worker];
+    return io->server->io_count == 1 && worker < io->server->worker_count && submission->is_burst &&
+           submission->packets <= io->worker.burst_pieces;
 }
 
-/* serves: what a worker has finished on this thread is collected. */
+/* For a burst, and as long again for writing its results. */
+static bool has_time(const struct server_io *io, core_ns cost_ns)
+{
+    const core_ns took_ns = core_time_now_ns() - server_polls_from_ns(&io->turns);
+    return took_ns + 2 * cost_ns <= io->server->profile->margins.in_ns;
+}
+
+/* serves: a worker that may be served is not woken yet. */
 static void flush_submissions(struct server_io *io, bool serves)
 {
+    core_ns now_ns = 0; /* the clock is read if there is anything to submit */
     for (uint32_t at = 0; at < io->server->all_workers; at++) {
-        struct cpu_worker *worker = io->server->workers[at];
-        if (io->submissions[at].head == NULL)
+        const struct server_submission submission = io->submissions[at];
+        if (submission.head == NULL)
             continue;
-        const core_ns now_ns = core_time_now_ns();
-        const bool here = serves && has_time(io, &io->submissions[at], now_ns);
+        now_ns = now_ns == 0 ? core_time_now_ns() : now_ns;
+        io->unserved[at] = (struct server_unserved){0};
+        if (serves && may_serve(io, at))
+            io->unserved[at] = (struct server_unserved){.packets = submission.packets,
+                                                        .cost_ns = submission.pieces_ns +
+                                                                   io->worker.lanes_ns[submission.ciphers]};
         flush_submission(io, at, now_ns);
-        if (here && cpu_worker_serve(worker, io->index))
-            server_stats_add(&io->stats.served, collect_from(io, at, cpu_worker_poll));
-        else
-            cpu_worker_nudge(worker);
+        if (io->unserved[at].packets == 0)
+            cpu_worker_nudge(io->server->workers[at]);
     }
+}
+
+/* Serves the workers that were left asleep for that, or wakes them. True: results are to be written. */
+static bool serve_workers(struct server_io *io)
+{
+    bool served = false;
+    for (uint32_t at = 0; at < io->server->worker_count; at++) {
+        const struct server_unserved unserved = io->unserved[at];
+        io->unserved[at] = (struct server_unserved){0};
+        if (unserved.packets == 0)
+            continue;
+        if (!has_time(io, unserved.cost_ns))
+            cpu_worker_nudge(io->server->workers[at]);
+        else if (cpu_worker_serve(io->server->workers[at], io->index)) {
+            server_stats_add(&io->stats.served, unserved.packets);
+            collect_from(io, at, cpu_worker_poll);
+            served = true;
+        }
+    }
+    return served;
 }
 
 static void collect(struct server_io *io, collect_fn *take)
 {
     for (uint32_t worker = 0; worker < io->server->all_workers; worker++)
-        (void)collect_from(io, worker, take);
+        collect_from(io, worker, take);
     io->behind = server_gpu_collect(&io->streams);
     if (io->behind)
         server_io_notify(io); /* the rest in the next turn, which begins at once */
@@ -350,6 +375,10 @@ static void end_turn(struct server_io *io, bool serves)
     finish_dirty(io);
     server_gpu_let_go(&io->streams);
     flush_submissions(io, false); /* what resumed input brought */
+    if (serve_workers(io)) {
+        finish_dirty(io);
+        flush_submissions(io, false);
+    }
     now_ns = core_time_now_ns();
     set_timer(io, now_ns);
     if (io->stream_ended)
@@ -713,6 +742,7 @@ core_status server_io_create(struct server_io **io, struct server *server, uint3
     fresh->read_buffer = malloc(SERVER_READ_BYTES);
     fresh->streams.scratch = malloc(server->config->limits.packet_bytes + CORE_BLOCK_BYTES);
     fresh->submissions = calloc(server->worker_count + 1, sizeof *fresh->submissions);
+    fresh->unserved = calloc(server->worker_count + 1, sizeof *fresh->unserved);
     core_status status = server_mailbox_init(&fresh->mailbox, error);
     if (status == CORE_OK)
         status = create_watches(fresh, error);
@@ -722,7 +752,7 @@ core_status server_io_create(struct server_io **io, struct server *server, uint3
         status = server_ivs_init(&fresh->ivs, error);
     if (status == CORE_OK &&
         (fresh->read_buffer == NULL || fresh->streams.scratch == NULL || fresh->submissions == NULL ||
-         server_eligible_queue_reserve(&fresh->waiting, 64) != CORE_OK))
+         fresh->unserved == NULL || server_eligible_queue_reserve(&fresh->waiting, 64) != CORE_OK))
         status = core_error_set(error, CORE_NO_MEMORY, "no memory for an I/O thread");
     if (status != CORE_OK) {
         server_io_destroy(fresh);
@@ -798,5 +828,6 @@ void server_io_destroy(struct server_io *io)
     free(io->read_buffer);
     free(io->streams.scratch);
     free(io->submissions);
+    free(io->unserved);
     free(io);
 }

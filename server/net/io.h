@@ -11,10 +11,12 @@
  * packet may meet one before it is read and one before its result is written, and admission has taken both
  * off every deadline. A packet that comes alone never waits for it.
  *
- * Workers that sleep. What a turn has gathered for one is encrypted on this thread at once (cpu_worker_serve), if
- * it is no more than a burst, and the turn, with it, no longer than promises reckon with (in_ns); not in a turn that
- * ends early, since such a thread has enough to do. So a lightly loaded server wakes no worker, and results leave with
- * the turn that has read their packets; under load turns are longer, and workers have cores of their own. */
+ * Workers that sleep. Where this is the only I/O thread, what a turn has gathered for one of them is encrypted on
+ * this thread at the end of the turn (cpu_worker_serve), after all that others wait for, if it is one burst and
+ * the turn, with it and as long again for its results, is no longer than promises reckon with (in_ns); not in a
+ * turn that ends early, since such a thread has enough to do. So a lightly loaded server wakes no worker, and
+ * results leave with the turn that has read their packets; under load turns are longer, and workers have cores of
+ * their own. With more I/O threads one that lost its core inside a burst would hold up the streams of another. */
 #ifndef MILLRACE_SERVER_NET_IO_H
 #define MILLRACE_SERVER_NET_IO_H
 
@@ -30,9 +32,17 @@
 /* Packets for one worker, gathered during a turn and, when its ring is full, until it has room. */
 struct server_submission {
     struct cpu_packet *head, *tail;
-    core_ns pieces_ns; /* what their pieces cost, */
-    uint32_t bursts;   /* in so many bursts at the most, */
-    uint32_t ciphers;  /* of which each has these ciphers, as a set */
+    uint32_t packets;
+    bool
+        is_burst; /* each has one piece and is the only one of its stream inside: together they are a burst, */
+    core_ns pieces_ns; /* whose pieces cost so much, */
+    uint32_t ciphers;  /* of this set of ciphers */
+};
+
+/* What was put for a worker that sleeps and may be served; no packets: nothing. */
+struct server_unserved {
+    uint32_t packets;
+    core_ns cost_ns; /* of the burst */
 };
 
 /* One I/O thread: its events, its lists of what is to be done before the turn ends, and its measurements.
@@ -62,6 +72,7 @@ struct server_io {
     struct server_connection *dirty;                     /* to flush or resume at the end of the turn */
     struct server_connection *strangers, *last_stranger; /* to be read, a few in a turn */
     struct server_submission *submissions;               /* by worker, the fallback worker last */
+    struct server_unserved *unserved;                    /* by worker, within an end of a turn */
     struct server_eligible_queue waiting;
     core_ns timer_ns; /* what the timerfd is set to; CORE_NS_NEVER: off */
     size_t stream_count;

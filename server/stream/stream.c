@@ -23,7 +23,7 @@ static uint64_t packet_stride(const struct core_stream_spec *spec)
     return bytes % 4096 == 0 ? bytes + CACHE_LINE : bytes;
 }
 
-/* Packet i of a block of this spec: just before its slot. */
+/* Packet i of a block: just before its slot. */
 static struct server_packet *packet_at(const struct server_block *block, uint32_t i)
 {
     return (struct server_packet *)(block->slots + i * block->stride) - 1;

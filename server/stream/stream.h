@@ -261,8 +261,9 @@ static inline void server_stream_prefetch(const struct server_stream *stream)
 /* With the line behind it, where its payload begins. */
 static inline void server_packet_prefetch(const struct server_packet *packet)
 {
-    for (size_t at = 0; at <= sizeof *packet; at += 64)
+    for (size_t at = 0; at < sizeof *packet; at += 64)
         __builtin_prefetch((const char *)packet + at, 1);
+    __builtin_prefetch(packet + 1, 1);
 }
 static inline void server_stream_prefetch_packet(const struct server_stream *stream)
 {

@@ -447,8 +447,10 @@ static void test_served_at_once(void **state)
     struct cpu_packet *packets[3], *got;
     struct pollfd descriptor = {.fd = descriptors[0], .events = POLLIN};
     producer_open(&producer, worker, 0, ops, 3, 1);
-    for (uint32_t i = 0; i < 3; i++)
+    for (uint32_t i = 0; i < 3; i++) {
         packets[i] = &producer.packet[i];
+        producer.streams[i]->piece_bytes = PACKET_BYTES;
+    }
     serve_when_asleep(worker, 0); /* there is nothing: it only sleeps from here on */
 
     assert_int_equal(cpu_worker_put(worker, 0, packets, 2), 2);
@@ -479,6 +481,7 @@ static struct {
     struct producer *late;
     pthread_t server;
     bool put;
+    _Atomic uint64_t pauses; /* when the late packet's burst began */
 } meanwhile;
 
 static core_status encrypt_meanwhile(struct cpu_engine *engine, enum core_cipher cipher,
@@ -493,7 +496,8 @@ static core_status encrypt_meanwhile(struct cpu_engine *engine, enum core_cipher
         assert_int_equal(tgkill(getpid(), cpu_worker_thread_id(meanwhile.worker), SIGUSR1), 0);
         usleep(20000);
         assert_int_equal(packet->done_bytes, 0); /* nobody else does the worker's work */
-    }
+    } else if (meanwhile.put && meanwhile.pauses == 0)
+        meanwhile.pauses = atomic_load(&cpu_worker_counters(meanwhile.worker)->pauses);
     return cpu_engine_openssl.encrypt(engine, cipher, pieces, count);
 }
 
@@ -513,6 +517,8 @@ static void test_put_while_served(void **state)
     producer_open(&serving, worker, 0, &ops, 1, 1);
     producer_open(&late, worker, 1, &ops, 1, 1);
     packet = serving.packet;
+    serving.streams[0]->piece_bytes = PACKET_BYTES;
+    late.packet->release_ns -= CORE_NS_PER_S; /* overdue: no grace period begins with it */
     meanwhile.worker = worker;
     meanwhile.late = &late;
     serve_when_asleep(worker, 0);
@@ -525,6 +531,8 @@ static void test_put_while_served(void **state)
     assert_int_equal(poll(&descriptor, 1, 60000), 1); /* by its own thread */
     producer_collect(&late, cpu_worker_collect);
     assert_int_equal(late.collected, 1);
+    /* who came during a packet's burst has waited for it: its room is not free yet (cpu/scheduler.h) */
+    assert_true(meanwhile.pauses > 0 && meanwhile.pauses <= serving.packet->pauses);
     assert_int_equal(serving.errors + late.errors, 0);
     worker_stop(worker);
     producer_check(&serving);
