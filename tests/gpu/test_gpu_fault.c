@@ -307,10 +307,11 @@ static void the_back_off_doubles(void **state)
     gpu_crowd_close(crowd);
 }
 
-/* A signal to the whole process group is for the server, which needs its child for the drain. */
+/* A signal to the whole process group is for the server, which needs its child for the drain, and in
+ * maintenance. */
 static void signals_to_the_group_do_not_end_the_child(void **state)
 {
-    static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
     (void)state;
     struct gpu_crowd *crowd = gpu_crowd_open(5, 20, 60, 1 << 16, 33);
     const struct gpu_emulation card = gpu_crowd_card(2);
