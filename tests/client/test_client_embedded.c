@@ -604,6 +604,62 @@ static void test_an_exit_ends_it(void **state)
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
+static char slow_server[PATH_MAX];
+static unsigned long long threads_at_end; /* the caller's, and the one that connects */
+
+static void *connect_slowly(void *unused)
+{
+    (void)try(slow_server, NULL);
+    return unused;
+}
+
+static bool is_judged; /* this process, when it ends */
+
+/* Registered before the server's end, so it comes behind that. */
+static void judge_the_end(void)
+{
+    char error[MILLRACE_TEXT_BYTES] = "";
+    if (!is_judged)
+        return;
+    const bool ended = threads() <= threads_at_end;
+    const bool told = try(plain_server, error) != MILLRACE_OK && strstr(error, "the process ends") != NULL;
+    _exit(ended && told ? 17 : 1);
+}
+
+/* While another thread is in the first connect, which takes long: the server that it starts is ended nevertheless,
+ * and no other is started. */
+static void test_an_exit_during_a_start(void **state)
+{
+    char text[2 * PATH_MAX + 512], program[PATH_MAX], begun[PATH_MAX];
+    int status = 0;
+    (void)state;
+    snprintf(begun, sizeof begun, "%s/begun", folder);
+    snprintf(program, sizeof program, "%s/slow", folder);
+    FILE *file = fopen(program, "w");
+    TEST_REQUIRE(file != NULL);
+    fprintf(file, "#!/bin/sh\n: > %s\nsleep 1\nexec %s/gpu/millrace-gpu \"$@\"\n", begun,
+            MILLRACE_BINARY_DIR);
+    TEST_REQUIRE(fchmod(fileno(file), 0755) == 0 && fclose(file) == 0);
+    snprintf(text, sizeof text, BASE QUIET "profile: emulated-small\ngpus: {use: emulated, program: '%s'}\n",
+             program);
+    configure("slow.yaml", text, slow_server);
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        pthread_t connecting;
+        threads_at_end = threads() + 1;
+        is_judged = true;
+        if (pthread_create(&connecting, NULL, connect_slowly, NULL) != 0)
+            _exit(2);
+        while (access(begun, F_OK) != 0)
+            poll(NULL, 0, 1);
+        exit(3); /* which judge_the_end replaces */
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 17);
+}
+
 /* ---- threads ---- */
 
 static void *come_and_go(void *unused)
@@ -655,7 +711,7 @@ static int set_up(void **state)
     if (mkdtemp(folder) == NULL)
         return -1;
     configure("plain.yaml", PLAIN, plain_server);
-    return 0;
+    return atexit(judge_the_end);
 }
 
 static int tear_down(void **state)
@@ -682,6 +738,7 @@ int main(void)
         cmocka_unit_test(test_real_time_is_the_threads_alone),
         cmocka_unit_test(test_listeners_where_they_are_configured),
         cmocka_unit_test(test_an_exit_ends_it),
+        cmocka_unit_test(test_an_exit_during_a_start),
         cmocka_unit_test(test_threads_come_and_go),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
