@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <openssl/evp.h>
@@ -17,6 +18,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -660,6 +662,50 @@ static void test_an_exit_during_a_start(void **state)
     assert_int_equal(WEXITSTATUS(status), 17);
 }
 
+/* Of the C library, which the server asks under its lock, before it starts: here, for as long as a test wants. */
+static _Atomic bool holds, is_held;
+
+char *realpath(const char *restrict path, char *restrict resolved)
+{
+    char *(*usual)(const char *, char *);
+    *(void **)&usual = dlsym(RTLD_NEXT, "realpath");
+    while (atomic_load(&holds)) {
+        atomic_store(&is_held, true);
+        poll(NULL, 0, 1);
+    }
+    return usual(path, resolved);
+}
+
+static void *connect_held(void *unused)
+{
+    return try(plain_server, NULL) == MILLRACE_OK ? unused : NULL;
+}
+
+/* Whose lock another thread has had, which is not in the child. */
+static void test_a_fork_during_a_start(void **state)
+{
+    pthread_t connecting;
+    void *good;
+    int status = 0;
+    (void)state;
+    atomic_store(&holds, true);
+    TEST_REQUIRE(pthread_create(&connecting, NULL, connect_held, &status) == 0);
+    while (!atomic_load(&is_held))
+        poll(NULL, 0, 1);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(PATIENCE_MS / 1000);
+        atomic_store(&holds, false);
+        _exit(try(plain_server, NULL) == MILLRACE_OK ? 17 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    atomic_store(&holds, false);
+    TEST_REQUIRE(pthread_join(connecting, &good) == 0);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 17);
+    assert_non_null(good);
+}
+
 /* ---- threads ---- */
 
 static void *come_and_go(void *unused)
@@ -739,6 +785,7 @@ int main(void)
         cmocka_unit_test(test_listeners_where_they_are_configured),
         cmocka_unit_test(test_an_exit_ends_it),
         cmocka_unit_test(test_an_exit_during_a_start),
+        cmocka_unit_test(test_a_fork_during_a_start),
         cmocka_unit_test(test_threads_come_and_go),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
