@@ -13,16 +13,18 @@
 #define SECRET_BYTES    4096 /* least there is: what this process has of keys lies elsewhere */
 #define DESCRIPTORS_MAX 1024 /* a driver opens some dozens a card; the server's own limit is far higher */
 
-/* What ends a whole process group - Ctrl-C, a closed terminal, a service manager - is the server's business:
- * it delivers what is under way, for which it needs its children, and stops them then. A child ends by STOP,
- * or with its server, which the kernel sees to however the server ends. The mask is the spawn's, which holds
- * these signals back until they are ignored. */
+/* What is sent to a whole process group or unit - Ctrl-C, a closed terminal, a service manager, maintenance - is
+ * the server's business: it delivers what is under way, for which it needs its children, and stops them then. A
+ * child ends by STOP, or with its server, which the kernel sees to however the server ends. The mask is the
+ * spawn's, which holds these signals back until they are ignored. */
 static void signals_set(void)
 {
     sigset_t none;
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN);
+    signal(SIGUSR2, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&none);
     pthread_sigmask(SIG_SETMASK, &none, NULL);

@@ -69,6 +69,8 @@ static int attributes_fill(posix_spawnattr_t *attributes)
     sigaddset(&group, SIGTERM);
     sigaddset(&group, SIGINT);
     sigaddset(&group, SIGHUP);
+    sigaddset(&group, SIGUSR1);
+    sigaddset(&group, SIGUSR2);
     sigfillset(&all);
     posix_spawnattr_setsigmask(attributes, &group);
     posix_spawnattr_setsigdefault(attributes, &all);

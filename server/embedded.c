@@ -21,10 +21,12 @@
 #define LOG_TIMEOUT_NS CORE_NS_PER_S
 #define LANE_BYTES     (UINT64_C(64) << 20) /* where nobody else connects and the configuration says nothing */
 #define STACK_BYTES    ((size_t)1 << 20)
+#define END_PATIENCE_S 10 /* of a process that ends, for a thread that starts or stops the server meanwhile */
 
-/* The one server of the process; all but `process` is guarded by the lock. */
+/* The one server of the process; all but `process` and `ending` is guarded by the lock. */
 static struct {
     pthread_mutex_t lock;
+    _Atomic bool ending; /* the process: nothing starts any more */
     _Atomic pid_t
         process; /* atomic: that it was started in; 0: none. Also read without the lock, after a fork */
     uint32_t connections;
@@ -38,6 +40,8 @@ static struct {
     core_status status; /* of the start */
     struct core_error error;
 } embedded = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static pthread_once_t fork_is_handled = PTHREAD_ONCE_INIT;
 
 /* ---- on the server's own thread ---- */
 
@@ -144,11 +148,28 @@ static bool is_forked(void)
     return process != 0 && process != getpid();
 }
 
+/* In the child, where another thread may have had the lock and is no more. What it guards says then that there is
+ * no server, or whose it is. */
+static void unlock_child(void)
+{
+    pthread_mutex_init(&embedded.lock, NULL);
+}
+
+static void handle_fork(void)
+{
+    (void)pthread_atfork(NULL, NULL, unlock_child); /* without memory: as if nobody forked */
+}
+
 /* What a program that ends has not closed: server and keys go before the libraries that they need do. Who has been
  * waiting for results waits no more. */
 static void end_with_process(void)
 {
-    if (is_forked() || pthread_mutex_trylock(&embedded.lock) != 0)
+    struct timespec until;
+
+    atomic_store(&embedded.ending, true);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += END_PATIENCE_S;
+    if (is_forked() || pthread_mutex_clocklock(&embedded.lock, CLOCK_MONOTONIC, &until) != 0)
         return;
     if (embedded.connections > 0) {
         embedded.config->timeouts.drain_ns = 0;
@@ -162,6 +183,8 @@ static core_status start(const char *path, struct core_error *error)
 {
     if (!embedded.ends_with_process) /* before OpenSSL, whose end is registered first */
         embedded.ends_with_process = OPENSSL_init_ssl(0, NULL) == 1 && atexit(end_with_process) == 0;
+    if (!embedded.ends_with_process)
+        return core_error_set(error, CORE_SYSTEM, "the process ends, or has no memory left");
     snprintf(embedded.path, sizeof embedded.path, "%s", path);
     sem_init(&embedded.started, 0, 0);
     sem_init(&embedded.ended, 0, 0);
@@ -185,6 +208,8 @@ static core_status start(const char *path, struct core_error *error)
 static core_status ensure(const char *given, struct core_error *error)
 {
     char path[PATH_MAX];
+    if (atomic_load(&embedded.ending))
+        return core_error_set(error, CORE_CLOSED, "the process ends, and the server inside it with it");
     if (realpath(given, path) == NULL)
         return core_error_errno(error, "can not read %s", given);
     if (embedded.connections == 0)
@@ -219,6 +244,7 @@ static core_status embedded_connect(const char *path, int *descriptor, struct co
         return core_error_set(error, CORE_UNSUPPORTED,
                               "the server inside the process stayed with the parent when this process was "
                               "forked; connect before, in the parent alone, or after an exec");
+    (void)pthread_once(&fork_is_handled, handle_fork);
     pthread_mutex_lock(&embedded.lock);
     core_status status = ensure(path, error);
     if (status == CORE_OK) {

@@ -26,7 +26,6 @@ struct guest {
 struct server_agent {
     struct server *server;
     struct server_poller *poller;
-    struct server_mailbox *mailbox;
     struct core_address bound;
     struct server_watch listener;
     struct guest guests[SERVER_AGENT_PLACES];
@@ -36,8 +35,10 @@ struct server_agent {
     struct admission *counted; /* a count goes on; NULL: none */
     uint32_t streams, streams_max;
     core_ns spent_ns, next_ns;
-    uint32_t whole; /* so many there were when nothing was admitted; 0: not counted yet */
-    uint32_t left;  /* and now */
+    uint32_t
+        whole; /* so many there were at the most, which is when nothing was admitted; 0: not counted yet */
+    uint32_t left; /* and now */
+    bool warned;   /* that there is room for none */
 };
 
 /* ---- the line ---- */
@@ -45,8 +46,6 @@ struct server_agent {
 static uint32_t percent(const struct server_agent *agent)
 {
     uint32_t share = agent->whole == 0 ? 0 : (uint32_t)(UINT64_C(100) * agent->left / agent->whole);
-    if (share > 100)
-        share = 100;
     if (server_monitor_is_overloaded(agent->server->watch))
         share /= OVERLOADED;
     return share > 0 ? share : 1;
@@ -129,13 +128,27 @@ static void ask(struct server_agent *agent)
     server_planner_copy(agent->server->planner, &agent->copy);
 }
 
+static void warn_of_none(struct server_agent *agent)
+{
+    if (!agent->warned)
+        core_log(
+            CORE_LOG_WARNING, "agent.typical",
+            "there is room for no stream of the agent's contract (agent.packet_bytes, burst_packets, "
+            "interval_us, latency_us), so the weight is 1%%; if that stays so while nothing is open, name a "
+            "contract that this server can promise");
+    agent->warned = true;
+}
+
+/* The first count is of an empty server, unless there was no memory for it. */
 static void end_count(struct server_agent *agent, core_ns now_ns)
 {
     admission_destroy(agent->counted);
     agent->counted = NULL;
-    if (agent->whole == 0)
-        agent->whole = agent->streams > 0 ? agent->streams : 1;
+    if (agent->streams > agent->whole)
+        agent->whole = agent->streams;
     agent->left = agent->streams;
+    if (agent->whole == 0)
+        warn_of_none(agent);
     agent->next_ns = core_time_max(agent->next_ns, now_ns + REST_OF_COUNTS * agent->spent_ns);
 }
 
@@ -193,7 +206,6 @@ core_status server_agent_create(struct server_agent **agent, struct server *serv
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the agent port");
     fresh->server = server;
     fresh->poller = poller;
-    fresh->mailbox = mailbox;
     fresh->listener = (struct server_watch){.descriptor = -1, .ready = on_connect, .owner = fresh};
     fresh->copy = (struct server_planner_copy){.reply = mailbox,
                                                .copied = on_copied,

@@ -123,6 +123,16 @@ static const char *transport_of(const struct server_listener *listener)
     return server_listener_is_tls(listener) ? "tls" : "tcp";
 }
 
+/* What the socket says of its peer is said of the proxy. A client of it is no user, and may have come by a plain
+ * network, over which no key goes; but TLS that ends here is the client's own. */
+static void forget_proxy(struct server_accepted *accepted)
+{
+    const struct core_address *listener = &accepted->listener->config->address;
+
+    accepted->user = (struct config_key_user){.listener = listener};
+    accepted->inline_keys = listener->transport == CORE_TRANSPORT_TLS;
+}
+
 /* A place for the client that the proxy has named, if it has named one. */
 static void introduce(void *owner, struct server_message *message)
 {
@@ -134,9 +144,10 @@ static void introduce(void *owner, struct server_message *message)
     if (server_proxy_client(accepted->header, &client))
         accepted->key =
             server_peer_of(&client, transport_of(listener), accepted->peer, sizeof accepted->peer);
+    if (!server_proxy_is_local(accepted->header))
+        forget_proxy(accepted);
     free(accepted->header);
     accepted->header = NULL;
-    accepted->user = user_of(&accepted->key, &listener->config->address);
     server_connection_slot_release(&server->places, &accepted->place);
     enum server_turned reason = server_connection_slots_acquire(
         &server->places, &accepted->key, &listener->connections, server_listener_is_tls(listener),

@@ -25,7 +25,7 @@ struct server_accepted {
     struct server_connection_slot place;
     struct server_peer_key key;
     char peer[96];    /* "unix:pid=17,uid=0", "tcp:127.0.0.1:5151" */
-    bool inline_keys; /* unix or tls */
+    bool inline_keys; /* unix or tls; unix with a proxy's client: no */
     struct config_key_user user;
     core_ns accepted_ns;
     struct server_listener *listener; /* NULL: adopted */

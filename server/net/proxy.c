@@ -18,7 +18,7 @@ static size_t address_bytes(uint8_t family)
     return family == TCP4 ? 12 : family == TCP6 ? 36 : family == UNIX_STREAM ? 216 : 0;
 }
 
-static bool is_local(const struct server_proxy *proxy)
+bool server_proxy_is_local(const struct server_proxy *proxy)
 {
     return proxy->start[12] == 0x20;
 }
@@ -58,10 +58,10 @@ static core_status read_fixed(struct server_proxy *proxy, struct core_error *err
     if (command != 0x20 && command != 0x21)
         return core_error_set(error, CORE_INVALID, "a PROXY header of an unknown version or command (%#x)",
                               command);
-    if (!is_local(proxy) && family != UNKNOWN && address_bytes(family) == 0)
+    if (!server_proxy_is_local(proxy) && family != UNKNOWN && address_bytes(family) == 0)
         return core_error_set(error, CORE_INVALID,
                               "a PROXY header of another family than TCP and Unix streams (%#x)", family);
-    if (!is_local(proxy) && bytes < address_bytes(family))
+    if (!server_proxy_is_local(proxy) && bytes < address_bytes(family))
         return core_error_set(error, CORE_INVALID,
                               "a PROXY header whose %zu bytes have no room for the addresses", bytes);
     if (FIXED_BYTES + bytes > SERVER_PROXY_BYTES_MAX)
@@ -91,7 +91,7 @@ bool server_proxy_client(const struct server_proxy *proxy, struct sockaddr_stora
     struct sockaddr_in6 *ip6 = (struct sockaddr_in6 *)client;
 
     *client = (struct sockaddr_storage){.ss_family = AF_UNIX};
-    if (is_local(proxy) || proxy->start[13] == UNKNOWN)
+    if (server_proxy_is_local(proxy) || proxy->start[13] == UNKNOWN)
         return false;
     if (proxy->start[13] == TCP4) {
         ip4->sin_family = AF_INET;

@@ -35,4 +35,7 @@ CORE_CHECKED core_status server_proxy_take(struct server_proxy *proxy, size_t by
  * counts. */
 bool server_proxy_client(const struct server_proxy *proxy, struct sockaddr_storage *client);
 
+/* The proxy speaks for itself, of a whole header: not for a client, which UNKNOWN is also for. */
+bool server_proxy_is_local(const struct server_proxy *proxy);
+
 #endif

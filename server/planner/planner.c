@@ -36,7 +36,7 @@ static bool within_limits(const struct server_planner *planner, struct server_re
     if (server_planner_is_gone(&request->turn))
         refuse(request, PROTOCOL_REFUSED_DRAINING, "the connection is gone");
     else if (atomic_load_explicit(&planner->server->draining, memory_order_relaxed) ||
-             (atomic_load_explicit(&planner->server->leaving, memory_order_relaxed) && !request->is_query))
+             atomic_load_explicit(&planner->server->leaving, memory_order_relaxed))
         refuse(request, PROTOCOL_REFUSED_DRAINING, "the server is stopping; connect to another one");
     else if (planner->streams >= limits->streams)
         refuse(request, PROTOCOL_REFUSED_LIMIT,

@@ -165,8 +165,8 @@ struct server_planner_levels {
 /* The overload monitor: withholds these overruns from admission. */
 void server_planner_withhold(struct server_planner *planner, struct server_planner_levels *levels);
 
-/* What is admitted, for a look at it on a thread of ordinary priority. The asker's; the planner's between
- * server_planner_copy and `copied`. */
+/* What is admitted, for a look at it on a thread of ordinary priority. Decisions wait while it is copied. The
+ * asker's; the planner's between server_planner_copy and `copied`. */
 struct server_planner_copy {
     struct server_message message; /* first member */
     struct server_mailbox *reply;

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <openssl/evp.h>
@@ -17,6 +18,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -604,6 +606,106 @@ static void test_an_exit_ends_it(void **state)
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
+static char slow_server[PATH_MAX];
+static unsigned long long threads_at_end; /* the caller's, and the one that connects */
+
+static void *connect_slowly(void *unused)
+{
+    (void)try(slow_server, NULL);
+    return unused;
+}
+
+static bool is_judged; /* this process, when it ends */
+
+/* Registered before the server's end, so it comes behind that. */
+static void judge_the_end(void)
+{
+    char error[MILLRACE_TEXT_BYTES] = "";
+    if (!is_judged)
+        return;
+    const bool ended = threads() <= threads_at_end;
+    const bool told = try(plain_server, error) != MILLRACE_OK && strstr(error, "the process ends") != NULL;
+    _exit(ended && told ? 17 : 1);
+}
+
+/* While another thread is in the first connect, which takes long: the server that it starts is ended nevertheless,
+ * and no other is started. */
+static void test_an_exit_during_a_start(void **state)
+{
+    char text[2 * PATH_MAX + 512], program[PATH_MAX], begun[PATH_MAX];
+    int status = 0;
+    (void)state;
+    snprintf(begun, sizeof begun, "%s/begun", folder);
+    snprintf(program, sizeof program, "%s/slow", folder);
+    FILE *file = fopen(program, "w");
+    TEST_REQUIRE(file != NULL);
+    fprintf(file, "#!/bin/sh\n: > %s\nsleep 1\nexec %s/gpu/millrace-gpu \"$@\"\n", begun,
+            MILLRACE_BINARY_DIR);
+    TEST_REQUIRE(fchmod(fileno(file), 0755) == 0 && fclose(file) == 0);
+    snprintf(text, sizeof text, BASE QUIET "profile: emulated-small\ngpus: {use: emulated, program: '%s'}\n",
+             program);
+    configure("slow.yaml", text, slow_server);
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        pthread_t connecting;
+        threads_at_end = threads() + 1;
+        is_judged = true;
+        if (pthread_create(&connecting, NULL, connect_slowly, NULL) != 0)
+            _exit(2);
+        while (access(begun, F_OK) != 0)
+            poll(NULL, 0, 1);
+        exit(3); /* which judge_the_end replaces */
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 17);
+}
+
+/* Of the C library, which the server asks under its lock, before it starts: here, for as long as a test wants. */
+static _Atomic bool holds, is_held;
+
+char *realpath(const char *restrict path, char *restrict resolved)
+{
+    char *(*usual)(const char *, char *);
+    *(void **)&usual = dlsym(RTLD_NEXT, "realpath");
+    while (atomic_load(&holds)) {
+        atomic_store(&is_held, true);
+        poll(NULL, 0, 1);
+    }
+    return usual(path, resolved);
+}
+
+static void *connect_held(void *unused)
+{
+    return try(plain_server, NULL) == MILLRACE_OK ? unused : NULL;
+}
+
+/* Whose lock another thread has had, which is not in the child. */
+static void test_a_fork_during_a_start(void **state)
+{
+    pthread_t connecting;
+    void *good;
+    int status = 0;
+    (void)state;
+    atomic_store(&holds, true);
+    TEST_REQUIRE(pthread_create(&connecting, NULL, connect_held, &status) == 0);
+    while (!atomic_load(&is_held))
+        poll(NULL, 0, 1);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(PATIENCE_MS / 1000);
+        atomic_store(&holds, false);
+        _exit(try(plain_server, NULL) == MILLRACE_OK ? 17 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    atomic_store(&holds, false);
+    TEST_REQUIRE(pthread_join(connecting, &good) == 0);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 17);
+    assert_non_null(good);
+}
+
 /* ---- threads ---- */
 
 static void *come_and_go(void *unused)
@@ -655,7 +757,7 @@ static int set_up(void **state)
     if (mkdtemp(folder) == NULL)
         return -1;
     configure("plain.yaml", PLAIN, plain_server);
-    return 0;
+    return atexit(judge_the_end);
 }
 
 static int tear_down(void **state)
@@ -682,6 +784,8 @@ int main(void)
         cmocka_unit_test(test_real_time_is_the_threads_alone),
         cmocka_unit_test(test_listeners_where_they_are_configured),
         cmocka_unit_test(test_an_exit_ends_it),
+        cmocka_unit_test(test_an_exit_during_a_start),
+        cmocka_unit_test(test_a_fork_during_a_start),
         cmocka_unit_test(test_threads_come_and_go),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

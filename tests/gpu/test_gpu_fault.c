@@ -307,10 +307,11 @@ static void the_back_off_doubles(void **state)
     gpu_crowd_close(crowd);
 }
 
-/* A signal to the whole process group is for the server, which needs its child for the drain. */
+/* A signal to the whole process group is for the server, which needs its child for the drain, and in
+ * maintenance. */
 static void signals_to_the_group_do_not_end_the_child(void **state)
 {
-    static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
     (void)state;
     struct gpu_crowd *crowd = gpu_crowd_open(5, 20, 60, 1 << 16, 33);
     const struct gpu_emulation card = gpu_crowd_card(2);
@@ -330,6 +331,35 @@ static void signals_to_the_group_do_not_end_the_child(void **state)
     assert_int_equal(poll(&gone, 1, 300), 0); /* nor a while later */
     close(descriptor);
     gpu_rig_close(&rig);
+}
+
+/* Nor before it ignores them: they come while a program is at work that does not, and waits. (Not sh:
+ * dash lets all signals through.) */
+static void signals_to_the_group_do_not_end_a_start(void **state)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+    char path[] = "/tmp/millrace-gpu-XXXXXX";
+    (void)state;
+    make_script(path, "#!/bin/bash\nsleep 0.3\nexec " MILLRACE_BINARY_DIR "/gpu/millrace-gpu \"$@\"\n");
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        struct gpu_crowd *crowd = gpu_crowd_open(2, 4, 8, 1 << 16, 4);
+        const struct gpu_emulation card = gpu_crowd_card(2);
+        struct gpu_engine_options options = gpu_crowd_options(crowd, &card);
+        struct gpu_engine *engine;
+        struct core_error error = {""};
+        struct gpu_event event;
+        options.program = path;
+        assert_int_equal(gpu_engine_open(&engine, &options, &error), CORE_OK);
+        assert_int_equal(gpu_engine_start(engine, core_time_now_ns(), &error), CORE_OK);
+        while (gpu_engine_process(engine) == 0)
+            assert_int_equal(gpu_engine_poll(engine, core_time_now_ns(), &event), CORE_AGAIN);
+        assert_int_equal(kill(gpu_engine_process(engine), signals[i]), 0);
+        assert_true(gpu_crowd_wait(engine, &event));
+        assert_int_equal(event.kind, GPU_EVENT_READY);
+        gpu_engine_close(engine);
+        gpu_crowd_close(crowd);
+    }
+    unlink(path);
 }
 
 /* In a process of its own: a server with a child under load, which tells the child's number and then ends. */
@@ -449,6 +479,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_silent_server_ends_the_child),
         cmocka_unit_test(a_slow_start_is_no_silence),
         cmocka_unit_test(signals_to_the_group_do_not_end_the_child),
+        cmocka_unit_test(signals_to_the_group_do_not_end_a_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

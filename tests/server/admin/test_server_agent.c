@@ -132,6 +132,52 @@ static void the_weight_is_what_would_be_granted(void **state)
     }
 }
 
+static _Atomic bool without_memory;
+static _Atomic uint32_t copies_of_none; /* that were made while nothing was admitted */
+
+core_status __real_admission_copy(const struct admission *admission, struct admission **copy);
+core_status __wrap_admission_copy(const struct admission *admission, struct admission **copy);
+core_status __wrap_admission_copy(const struct admission *admission, struct admission **copy)
+{
+    if (atomic_load(&without_memory))
+        return CORE_NO_MEMORY;
+    if (admission_streams(admission) == 0)
+        atomic_fetch_add(&copies_of_none, 1);
+    return __real_admission_copy(admission, copy);
+}
+
+/* The first that is counted has streams already; what is left then is not the whole for good. */
+static void a_first_copy_without_memory(void **state)
+{
+    const uint32_t whole = capacity("");
+    struct test_server server;
+    struct test_client clients[2];
+    (void)state;
+    atomic_store(&without_memory, true);
+    start(&server, "");
+    for (int i = 0; i < 2; i++)
+        test_client_connect(&clients[i], test_server_unix(&server), NULL);
+    const uint32_t opened = open_streams(clients, 0, whole / 2);
+    await_weight(&server, 1);
+    atomic_store(&without_memory, false);
+    await_weight(&server, 100); /* of what it knows */
+    const uint32_t before = atomic_load(&copies_of_none);
+    test_client_close(&clients[0]);
+    test_client_close(&clients[1]);
+    const core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * CORE_NS_PER_MS;
+    while (atomic_load(&copies_of_none) == before) {
+        TEST_REQUIRE(core_time_now_ns() < until_ns);
+        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
+    }
+    for (int i = 0; i < 2; i++)
+        test_client_connect(&clients[i], test_server_unix(&server), NULL);
+    assert_int_equal(open_streams(clients, 0, opened), opened);
+    await_weight(&server, 100 * (whole - opened) / whole);
+    for (int i = 0; i < 2; i++)
+        test_client_close(&clients[i]);
+    assert_int_equal(test_server_stop(&server), 0);
+}
+
 static void *stop(void *argument)
 {
     assert_int_equal(test_server_stop(argument), 0);
@@ -211,6 +257,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_weight_is_what_would_be_granted),
+        cmocka_unit_test(a_first_copy_without_memory),
         cmocka_unit_test(every_state_has_its_line),
         cmocka_unit_test(strangers_harm_nobody),
     };
