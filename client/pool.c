@@ -107,7 +107,10 @@ static void lose(struct client_link *link, const char *why)
         link->retry_ns = pool->now_ns; /* behind HAProxy another node is there */
     for (uint32_t i = 0; i < pool->stream_room; i++)
         if (pool->streams[i] != NULL && pool->streams[i]->link == link)
-            client_pool_stream_lost(pool, pool->streams[i]);
+            client_pool_stream_detach(pool, pool->streams[i]);
+    for (uint32_t i = 0; i < pool->stream_room; i++)
+        if (pool->streams[i] != NULL && pool->streams[i]->place == CLIENT_POOL_LOST)
+            client_pool_stream_settle(pool, pool->streams[i], link->address);
     for (size_t i = 0; i < CLIENT_REQUESTS_MAX; i++) {
         struct client_ask *ask = link->asks[i];
         link->asks[i] = NULL;
@@ -219,6 +222,8 @@ static void answered(struct client_link *link, const struct protocol_header *hea
     struct client_pool *pool = link->pool;
     struct client_ask **slot = &link->asks[header->id % CLIENT_REQUESTS_MAX], *ask = *slot;
     *slot = NULL;
+    if (ask == NULL)
+        return; /* of a stream that has gone on without the answer */
     if (ask->type == PROTOCOL_PING) {
         if (!ask->resumes)
             client_pool_tell(pool, PROTOCOL_PONG, ask->request, 0, body, header->body_bytes);
@@ -262,17 +267,19 @@ core_status client_pool_take_frame(struct millrace *node, const struct protocol_
     case PROTOCOL_PONG:
         answered(link, header, own);
         break;
-    case PROTOCOL_RESULT:
-        client_pool_stream_result(stream, header, own);
+    case PROTOCOL_RESULT: /* without a stream, these three: it has been ended here, and its CLOSE is on its way */
+        if (stream != NULL)
+            client_pool_stream_result(stream, header, own);
         break;
     case PROTOCOL_NOTICE:
         if (stream != NULL)
             client_pool_tell(link->pool, PROTOCOL_NOTICE, stream->id, 0, body, header->body_bytes);
-        else
+        else if (header->id == 0)
             link->leaving = true; /* of the connection: there is no other notice of that kind */
         break;
     case PROTOCOL_CLOSED:
-        client_pool_stream_closed(stream, (enum millrace_close_reason)get_u32(body));
+        if (stream != NULL)
+            client_pool_stream_closed(stream, (enum millrace_close_reason)get_u32(body));
         break;
     default: /* ERROR: of a packet that crossed CLOSED, or it ends the connection */
         break;
@@ -302,14 +309,19 @@ static void flush_all(struct client_pool *pool)
         }
 }
 
+/* One that has no node is ended when it has one, or is given up. */
 static void end_doomed(struct client_pool *pool)
 {
+    pool->doomed = false;
     for (uint32_t i = 0; i < pool->stream_room; i++) {
         struct client_pool_stream *stream = pool->streams[i];
         struct core_error error;
         if (stream == NULL || stream->doom == NULL || stream->link == NULL)
             continue;
-        (void)!client_send_close(stream->link->node, stream->node_id, &error);
+        if (client_send_close(stream->link->node, stream->node_id, &error) == CORE_FULL) {
+            stream->link->blocked = true; /* later: the node would keep the stream */
+            continue;
+        }
         client_pool_stream_end(pool, stream, MILLRACE_CLOSE_LOST, "%s", stream->doom);
     }
 }
@@ -356,7 +368,7 @@ static core_ns watch_silence(struct client_pool *pool, struct client_link *link)
 static void look(struct client_pool *pool)
 {
     core_ns next_ns = CORE_NS_NEVER;
-    if (pool->urgent)
+    if (pool->doomed)
         end_doomed(pool);
     pool->urgent = false;
     for (unsigned i = 0; i < pool->link_count; i++) {
@@ -374,7 +386,7 @@ static void look(struct client_pool *pool)
     }
     next_ns = core_time_min(next_ns, client_asks_look(pool));
     flush_all(pool);
-    arm(pool, next_ns);
+    arm(pool, pool->doomed ? pool->now_ns : next_ns);
 }
 
 static core_status pool_read(struct client_transport *transport, void *room, size_t bytes, size_t *got,
@@ -426,9 +438,10 @@ static core_status take(struct client_pool *pool, const struct protocol_header *
     const uint32_t id = changes ? get_u32(body) : header->id;
     if (header->type == PROTOCOL_OPEN || header->type == PROTOCOL_QUERY || header->type == PROTOCOL_PING)
         return take_request(pool, header, body, error);
-    if (id >= 1 && id <= pool->stream_room && pool->streams[id - 1] != NULL)
-        client_pool_stream_take(pool, pool->streams[id - 1], header, body);
-    return CORE_OK; /* also where the stream has ended meanwhile, as CLOSED says */
+    struct client_pool_stream *stream = id >= 1 && id <= pool->stream_room ? pool->streams[id - 1] : NULL;
+    if (client_pool_stream_take(pool, stream, header, body) == CORE_OK)
+        return CORE_OK;
+    return core_error_set(error, CORE_NO_MEMORY, "no memory for a request to a pool");
 }
 
 static core_status pool_write(struct client_transport *transport, const struct iovec *parts, int count,
@@ -437,6 +450,7 @@ static core_status pool_write(struct client_transport *transport, const struct i
     struct client_pool *pool = transport->pool;
     core_status status = CORE_OK;
     *written = 0;
+    pool->writes++;
     pool->now_ns = core_time_now_ns();
     for (int i = 0; i < count; i++) {
         const uint8_t *frame = parts[i].iov_base, *end = frame + parts[i].iov_len;
@@ -452,7 +466,7 @@ static core_status pool_write(struct client_transport *transport, const struct i
         *written += parts[i].iov_len;
     }
     flush_all(pool);
-    if (pool->urgent)
+    if (pool->urgent || pool->doomed)
         arm(pool, 1);
     return status;
 }
@@ -489,6 +503,7 @@ static void pool_close(struct client_transport *transport)
     if (pool->timer >= 0)
         close(pool->timer);
     free(pool->streams);
+    free(pool->freed);
     free(pool->links);
     free(pool->addresses);
     free(pool);
@@ -551,6 +566,7 @@ static core_status set_up(struct client_pool *pool, const struct millrace_pool *
     pool->patience_ns = (given->patience_ms > 0 ? given->patience_ms : PATIENCE_MS) * CORE_NS_PER_MS;
     pool->kept_bytes_max = given->kept_bytes_max > 0 ? given->kept_bytes_max : KEPT_BYTES;
     pool->queue_end = &pool->queue;
+    pool->writes = 1; /* ids that were never used are free at the first one */
     pool->random = (uint64_t)core_time_now_ns() | 1;
     pool->addresses = strdup(given->addresses);
     if (pool->addresses == NULL)

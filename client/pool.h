@@ -61,6 +61,7 @@ enum client_pool_place {
     CLIENT_POOL_ASKED, /* new, or without a node: an ask has it */
     CLIENT_POOL_THERE,
     CLIENT_POOL_MOVING, /* closed at its node, to go on elsewhere */
+    CLIENT_POOL_LOST,   /* taken off its node, and what becomes of it is not decided yet */
 };
 
 /* A stream of a pool: one struct, since each packet needs nearly all of it. Sequences are the upper connection's.
@@ -92,7 +93,6 @@ struct client_pool_stream {
     bool modifies, rekeys; /* unanswered */
     bool has_next_key;     /* in force from message next_first on, and not yet all there is */
     bool awaits_key;       /* nothing is handed before the node has it */
-    uint32_t modify_request, rekey_request;
     struct protocol_modify modify;
     struct protocol_rekey next; /* its key is next_key */
     uint8_t next_key[PROTOCOL_KEY_NAME_MAX + 1];
@@ -113,10 +113,14 @@ struct client_pool {
     int attempt_ms;
     int timer;
     bool urgent; /* there is something to do at once */
+    bool doomed; /* a stream may be, and be in a place where it can be ended */
     core_ns now_ns;
     uint64_t random;
     struct client_pool_stream **streams; /* by id - 1; NULL: free */
     uint32_t stream_room;
+    /* How many `write`s had begun, this one included; and when an id became free. What the upper connection had
+     * buffered by then for the stream that had it goes with the next one: only then may another stream have it. */
+    uint64_t writes, *freed;
     struct client_ask *queue, **queue_end;
     char *addresses, *tls_texts[4]; /* owned */
 };
@@ -160,16 +164,23 @@ core_ns client_asks_look(struct client_pool *pool);
 CORE_CHECKED core_status client_pool_stream_create(struct client_pool *pool, const struct protocol_open *open,
                                                    struct client_pool_stream **stream);
 void client_pool_stream_free(struct client_pool *pool, struct client_pool_stream *stream);
-/* Takes a DATA, CLOSE, MODIFY or REKEY of the upper connection. */
-void client_pool_stream_take(struct client_pool *pool, struct client_pool_stream *stream,
-                             const struct protocol_header *header, const uint8_t *body);
+/* Takes a DATA, CLOSE, MODIFY or REKEY of the upper connection; stream is NULL where it has ended meanwhile.
+ * CORE_NO_MEMORY: a request that can not even be refused. */
+CORE_CHECKED core_status client_pool_stream_take(struct client_pool *pool, struct client_pool_stream *stream,
+                                                 const struct protocol_header *header, const uint8_t *body);
+/* It is ended as soon as its place allows: CLOSED with reason LOST and this text, which is constant. */
+void client_pool_stream_doom(struct client_pool *pool, struct client_pool_stream *stream, const char *why);
 /* What it is to be opened with now. */
 struct protocol_open client_pool_stream_open(struct client_pool_stream *stream);
 /* A node has it. */
 void client_pool_stream_opened(struct client_link *link, struct client_ask *ask, uint8_t *body,
                                uint32_t bytes);
-/* Its node is gone, or is to be left: asks for another one. */
-void client_pool_stream_lost(struct client_pool *pool, struct client_pool_stream *stream);
+/* Its node is gone, or has closed it. Two steps, since the second may call the application back, which may then use
+ * all streams: none may be at a node that is gone. The first takes it off its node; the second asks for another
+ * one, or ends it. */
+void client_pool_stream_detach(struct client_pool *pool, struct client_pool_stream *stream);
+void client_pool_stream_settle(struct client_pool *pool, struct client_pool_stream *stream,
+                               const char *address);
 /* Closes it at its node, to go on elsewhere; false: not now, or it ends anyway. */
 bool client_pool_stream_move(struct client_pool_stream *stream);
 /* CLOSED to the upper connection; the stream is gone. */

@@ -94,15 +94,18 @@ core_status client_pool_stream_create(struct client_pool *pool, const struct pro
                                       struct client_pool_stream **stream_out)
 {
     uint32_t slot = 0;
-    while (slot < pool->stream_room && pool->streams[slot] != NULL)
+    while (slot < pool->stream_room && (pool->streams[slot] != NULL || pool->freed[slot] + 1 >= pool->writes))
         slot++;
     if (slot == pool->stream_room) {
         const uint32_t room = pool->stream_room == 0 ? 16 : 2 * pool->stream_room;
         struct client_pool_stream **larger = realloc(pool->streams, room * sizeof *larger);
-        if (larger == NULL)
+        pool->streams = larger != NULL ? larger : pool->streams;
+        uint64_t *freed = larger == NULL ? NULL : realloc(pool->freed, room * sizeof *freed);
+        if (freed == NULL)
             return CORE_NO_MEMORY;
         memset(larger + slot, 0, (room - slot) * sizeof *larger);
-        pool->streams = larger;
+        memset(freed + slot, 0, (room - slot) * sizeof *freed);
+        pool->freed = freed;
         pool->stream_room = room;
     }
     struct client_pool_stream *stream = calloc(1, sizeof *stream);
@@ -118,11 +121,58 @@ core_status client_pool_stream_create(struct client_pool *pool, const struct pro
     return CORE_OK;
 }
 
+static struct protocol_refused refusal(enum protocol_refusal code)
+{
+    struct protocol_refused refused = {.code = code};
+    snprintf(refused.text, sizeof refused.text, "%s",
+             code == PROTOCOL_REFUSED_STREAM
+                 ? "the stream has ended"
+                 : "the stream is between two nodes, or has another request of this kind; ask again later");
+    return refused;
+}
+
+/* MODIFY and REKEY that its node has not answered are refused, later in this turn; the answer, which may still come,
+ * is for nobody then. */
+static void drop_changes(struct client_pool *pool, struct client_pool_stream *stream,
+                         enum protocol_refusal code)
+{
+    const bool asks = stream->modifies || stream->rekeys || stream->awaits_key;
+    for (size_t i = 0; asks && i < CLIENT_REQUESTS_MAX; i++) {
+        struct client_ask *ask = stream->link->asks[i];
+        if (ask == NULL || ask->stream != stream)
+            continue;
+        stream->link->asks[i] = NULL;
+        if (ask->resumes) {
+            client_ask_free(ask); /* the pool's own */
+            continue;
+        }
+        ask->stream = NULL;
+        ask->refused = refusal(code);
+        client_ask_enqueue(pool, ask, 0);
+    }
+    stream->modifies = stream->rekeys = stream->awaits_key = false;
+}
+
+/* What still comes of it from the node is for nobody. */
+static void leave_link(struct client_pool *pool, struct client_pool_stream *stream,
+                       enum protocol_refusal code)
+{
+    struct client_link *link = stream->link;
+    struct client_stream *there =
+        link->node == NULL ? NULL : client_streams_find(&link->node->streams, stream->node_id);
+    drop_changes(pool, stream, code);
+    if (there != NULL && there->owner == stream)
+        there->owner = NULL;
+    link->streams--;
+    stream->link = NULL;
+}
+
 void client_pool_stream_free(struct client_pool *pool, struct client_pool_stream *stream)
 {
     if (stream->link != NULL)
-        stream->link->streams--;
+        leave_link(pool, stream, PROTOCOL_REFUSED_STREAM);
     pool->streams[stream->id - 1] = NULL;
+    pool->freed[stream->id - 1] = pool->writes;
     stream->kept.secret = true;
     client_output_free(&stream->kept);
     core_secret_wipe(stream, sizeof *stream);
@@ -144,6 +194,13 @@ void client_pool_stream_end(struct client_pool *pool, struct client_pool_stream 
         client_take_closed(pool->upper, id, &closed);
 }
 
+void client_pool_stream_doom(struct client_pool *pool, struct client_pool_stream *stream, const char *why)
+{
+    if (stream->doom == NULL)
+        stream->doom = why;
+    pool->doomed = true;
+}
+
 /* ---- to the node ---- */
 
 void client_pool_stream_hand(struct client_pool_stream *stream)
@@ -151,7 +208,13 @@ void client_pool_stream_hand(struct client_pool_stream *stream)
     struct core_error error;
     uint8_t *room;
     core_status status = CORE_OK;
-    if (stream->place != CLIENT_POOL_THERE || stream->awaits_key)
+    if (stream->place != CLIENT_POOL_THERE)
+        return;
+    if (stream->doom != NULL) {
+        stream->link->pool->doomed = true;
+        return;
+    }
+    if (stream->awaits_key)
         return;
     struct millrace *node = stream->link->node;
     while (stream->handed_bytes < client_output_waiting(&stream->kept)) {
@@ -164,7 +227,10 @@ void client_pool_stream_hand(struct client_pool_stream *stream)
             client_send_data(node, stream->node_id, header.body_bytes, header.flags, &room, NULL, &error);
         stream->link->blocked |= status == CORE_FULL;
         if (status == CORE_INVALID)
-            stream->doom = "a node takes no packets of this length";
+            client_pool_stream_doom(stream->link->pool, stream,
+                                    header.body_bytes > node->welcome.packet_bytes_max
+                                        ? "a node takes no packets of this length"
+                                        : "a node does not take the flags of a packet");
         if (status)
             return;
         memcpy(room, record + RECORD_HEAD_BYTES + PROTOCOL_HEADER_BYTES, header.body_bytes);
@@ -181,51 +247,60 @@ void client_pool_stream_hand(struct client_pool_stream *stream)
 
 /* ---- from the upper connection ---- */
 
-static void refuse_change(struct client_pool *pool, uint32_t request)
+/* Not from here: `write` calls nobody back. */
+static void refuse_change(struct client_pool *pool, struct client_ask *ask, enum protocol_refusal code)
 {
-    const struct protocol_refused refused = {
-        .code = PROTOCOL_REFUSED_BUSY,
-        .text = "the stream is between two nodes, or has another request of this kind; ask again later"};
-    struct client_ask *ask = client_ask_create(pool, PROTOCOL_MODIFY, request, NULL);
-    if (ask == NULL)
-        return; /* out of memory: it stays unanswered */
-    ask->refused = refused;
-    client_ask_enqueue(pool, ask, 0); /* not from here: `write` calls nobody back */
+    ask->stream = NULL;
+    ask->refused = refusal(code);
+    client_ask_enqueue(pool, ask, 0);
 }
 
-static void take_modify(struct client_pool *pool, struct client_pool_stream *stream, uint32_t request,
+static void take_modify(struct client_pool *pool, struct client_pool_stream *stream, struct client_ask *ask,
                         const struct protocol_modify *modify)
 {
-    struct client_ask *ask = NULL;
-    if (stream->place == CLIENT_POOL_THERE && !stream->modifies)
-        ask = client_ask_create(pool, PROTOCOL_MODIFY, request, stream);
-    stream->modify = stream->modifies ? stream->modify : *modify;
-    if (ask == NULL || client_ask_send(stream->link, ask) != CORE_OK) {
-        client_ask_free(ask);
-        refuse_change(pool, request);
-        return;
+    if (stream->place == CLIENT_POOL_THERE && !stream->modifies) {
+        stream->modify = *modify;
+        stream->modifies = client_ask_send(stream->link, ask) == CORE_OK;
+        if (stream->modifies)
+            return;
     }
-    stream->modifies = true;
-    stream->modify_request = request;
+    refuse_change(pool, ask, PROTOCOL_REFUSED_BUSY);
 }
 
-static void take_rekey(struct client_pool *pool, struct client_pool_stream *stream, uint32_t request,
+static void take_rekey(struct client_pool *pool, struct client_pool_stream *stream, struct client_ask *ask,
                        const struct protocol_rekey *rekey)
 {
-    struct client_ask *ask = NULL;
     if (stream->place == CLIENT_POOL_THERE && !stream->rekeys && !stream->has_next_key) {
         stream->next = *rekey;
         memcpy(stream->next_key, rekey->key, rekey->key_bytes);
         stream->next.key = stream->next_key;
-        ask = client_ask_create(pool, PROTOCOL_REKEY, request, stream);
+        stream->rekeys = client_ask_send(stream->link, ask) == CORE_OK;
+        if (stream->rekeys)
+            return;
     }
-    if (ask == NULL || client_ask_send(stream->link, ask) != CORE_OK) {
-        client_ask_free(ask);
-        refuse_change(pool, request);
-        return;
-    }
-    stream->rekeys = true;
-    stream->rekey_request = request;
+    refuse_change(pool, ask, PROTOCOL_REFUSED_BUSY);
+}
+
+static core_status take_change(struct client_pool *pool, struct client_pool_stream *stream,
+                               const struct protocol_header *header, const uint8_t *body)
+{
+    struct core_error error;
+    struct protocol_modify modify;
+    struct protocol_rekey rekey;
+    struct client_ask *ask = client_ask_create(pool, (enum protocol_type)header->type, header->id, stream);
+    if (ask == NULL)
+        return CORE_NO_MEMORY;
+    if (stream == NULL || stream->doom != NULL)
+        refuse_change(pool, ask, PROTOCOL_REFUSED_STREAM);
+    else if (header->type == PROTOCOL_MODIFY &&
+             protocol_modify_read(body, header->body_bytes, &modify, &error) == CORE_OK)
+        take_modify(pool, stream, ask, &modify);
+    else if (header->type == PROTOCOL_REKEY &&
+             protocol_rekey_read(body, header->body_bytes, &rekey, &error) == CORE_OK)
+        take_rekey(pool, stream, ask, &rekey);
+    else
+        refuse_change(pool, ask, PROTOCOL_REFUSED_SPEC); /* none that this library has made */
+    return CORE_OK;
 }
 
 /* Its time by the contract: docs/protocol.md, section 4. */
@@ -238,34 +313,20 @@ static core_ns eligible_ns(struct client_pool_stream *stream, core_ns now_ns)
     return eligible;
 }
 
-void client_pool_stream_take(struct client_pool *pool, struct client_pool_stream *stream,
-                             const struct protocol_header *header, const uint8_t *body)
+core_status client_pool_stream_take(struct client_pool *pool, struct client_pool_stream *stream,
+                                    const struct protocol_header *header, const uint8_t *body)
 {
-    struct core_error error;
-    struct protocol_modify modify;
-    struct protocol_rekey rekey;
-    switch (header->type) {
-    case PROTOCOL_DATA:
-        if (!keep(stream, eligible_ns(stream, pool->now_ns), body - PROTOCOL_HEADER_BYTES,
-                  header->body_bytes))
-            stream->doom = "there is no memory to keep its packets";
-        break;
-    case PROTOCOL_CLOSE:
+    if (header->type == PROTOCOL_MODIFY || header->type == PROTOCOL_REKEY)
+        return take_change(pool, stream, header, body);
+    if (stream == NULL || stream->doom != NULL)
+        return CORE_OK; /* CLOSED says so, or will; no later packet may take the place of one that was not kept */
+    if (header->type == PROTOCOL_CLOSE)
         stream->closing = true;
-        break;
-    case PROTOCOL_MODIFY:
-        if (protocol_modify_read(body, header->body_bytes, &modify, &error) == CORE_OK)
-            take_modify(pool, stream, header->id, &modify);
-        break;
-    case PROTOCOL_REKEY:
-        if (protocol_rekey_read(body, header->body_bytes, &rekey, &error) == CORE_OK)
-            take_rekey(pool, stream, header->id, &rekey);
-        break;
-    default:
-        break;
-    }
-    pool->urgent |= stream->doom != NULL;
+    else if (!keep(stream, eligible_ns(stream, pool->now_ns), body - PROTOCOL_HEADER_BYTES,
+                   header->body_bytes))
+        client_pool_stream_doom(pool, stream, "there is no memory to keep its packets");
     client_pool_stream_hand(stream);
+    return CORE_OK;
 }
 
 /* ---- results ---- */
@@ -387,14 +448,10 @@ static const char *resume_obstacle(const struct client_pool_stream *stream)
     return NULL;
 }
 
-void client_pool_stream_lost(struct client_pool *pool, struct client_pool_stream *stream)
+void client_pool_stream_detach(struct client_pool *pool, struct client_pool_stream *stream)
 {
-    const char *obstacle = resume_obstacle(stream);
-    struct client_ask *ask;
-    stream->link->streams--;
     stream->link->lost++;
-    const char *address = stream->link->address;
-    stream->link = NULL;
+    leave_link(pool, stream, PROTOCOL_REFUSED_BUSY);
     if (!stream->in_gap)
         stream->gap = (struct millrace_resumed){.size = sizeof stream->gap};
     if (stream->place == CLIENT_POOL_THERE)
@@ -403,17 +460,22 @@ void client_pool_stream_lost(struct client_pool *pool, struct client_pool_stream
         stream->gap.resent += stream->handed - stream->told;
     stream->in_gap = true;
     stream->mended = stream->given;
-    stream->place = CLIENT_POOL_ASKED;
-    stream->close_sent = stream->awaits_key = false;
+    stream->place = CLIENT_POOL_LOST;
+    stream->close_sent = false;
     stream->answered = stream->handed = stream->first;
     stream->answered_bytes = stream->handed_bytes = 0;
     memcpy(stream->chain_last, stream->chain, CORE_BLOCK_BYTES);
-    if (stream->modifies)
-        refuse_change(pool, stream->modify_request);
-    if (stream->rekeys)
-        refuse_change(pool, stream->rekey_request);
-    stream->modifies = stream->rekeys = false;
-    if (stream->closing && stream->told == stream->given)
+}
+
+void client_pool_stream_settle(struct client_pool *pool, struct client_pool_stream *stream,
+                               const char *address)
+{
+    const char *obstacle = resume_obstacle(stream);
+    struct client_ask *ask;
+    stream->place = CLIENT_POOL_ASKED;
+    if (stream->doom != NULL)
+        client_pool_stream_end(pool, stream, MILLRACE_CLOSE_LOST, "%s", stream->doom);
+    else if (stream->closing && stream->told == stream->given)
         client_pool_stream_end(pool, stream, MILLRACE_CLOSE_ASKED, "%s", "");
     else if (obstacle != NULL)
         client_pool_stream_end(pool, stream, MILLRACE_CLOSE_LOST,
@@ -492,29 +554,27 @@ void client_pool_stream_opened(struct client_link *link, struct client_ask *ask,
     stream->mended = stream->given;
     stream->catches_up = true;
     if (stream->has_next_key && !ask_for_next_key(link, stream))
-        stream->doom = "the next node could not be asked for its second key";
+        client_pool_stream_doom(pool, stream, "the next node could not be asked for its second key");
     client_pool_stream_hand(stream);
     tell_resumed(pool, stream);
 }
 
 /* ---- changes ---- */
 
-static void changed_key(struct client_link *link, struct client_ask *ask, uint8_t *body, bool granted)
+static void changed_key(const struct client_ask *ask, uint8_t *body, bool granted)
 {
     struct client_pool_stream *stream = ask->stream;
     if (ask->resumes) {
         stream->awaits_key = false;
         if (!granted)
-            stream->doom = "the next node did not take its second key";
-        else
-            client_pool_stream_hand(stream);
+            client_pool_stream_doom(stream->link->pool, stream, "the next node did not take its second key");
+        client_pool_stream_hand(stream);
         return;
     }
     stream->rekeys = false;
     stream->has_next_key = granted;
     if (granted)
         put_u64(body + 8, stream->next.first);
-    (void)link;
 }
 
 void client_pool_stream_changed(struct client_link *link, struct client_ask *ask, uint8_t type, uint8_t *body,
@@ -523,7 +583,7 @@ void client_pool_stream_changed(struct client_link *link, struct client_ask *ask
     struct client_pool_stream *stream = ask->stream;
     const bool granted = type != PROTOCOL_REFUSED;
     if (ask->type == PROTOCOL_REKEY)
-        changed_key(link, ask, body, granted);
+        changed_key(ask, body, granted);
     else
         stream->modifies = false;
     if (ask->type == PROTOCOL_MODIFY && granted) {
@@ -533,7 +593,6 @@ void client_pool_stream_changed(struct client_link *link, struct client_ask *ask
         put_u32(body + 32, get_u32(body + 32) + stream->node_first);
         stream->queue_packets = get_u32(body + 36);
     }
-    link->pool->urgent |= stream->doom != NULL;
     if (ask->resumes)
         return;
     if (granted)
@@ -548,6 +607,9 @@ void client_pool_stream_closed(struct client_pool_stream *stream, enum millrace_
     stream->link->leaving |= reason == MILLRACE_CLOSE_DRAINED;
     if (asked || reason == MILLRACE_CLOSE_FAILED || reason == MILLRACE_CLOSE_IDLE)
         client_pool_stream_end(pool, stream, reason, "%s", "");
-    else
-        client_pool_stream_lost(pool, stream);
+    else {
+        const char *address = stream->link->address;
+        client_pool_stream_detach(pool, stream);
+        client_pool_stream_settle(pool, stream, address);
+    }
 }

@@ -57,7 +57,8 @@ struct rig {
     unsigned count, opened, refused, late;
     uint32_t asked;
     char refusal[MILLRACE_TEXT_BYTES];
-    unsigned modified, rekeyed, busy;
+    unsigned modified, rekeyed, busy, gone, pongs;
+    void (*at_closed)(struct rig *rig), (*at_pong)(struct rig *rig);
 };
 
 static bool has_messages(const struct stream *stream)
@@ -178,7 +179,8 @@ static void on_refused(void *argument, uint32_t request, const struct millrace_r
 {
     struct rig *rig = argument;
     (void)request;
-    rig->refused += refused->code != MILLRACE_REFUSED_BUSY;
+    rig->refused += refused->code != MILLRACE_REFUSED_BUSY && refused->code != MILLRACE_REFUSED_STREAM;
+    rig->gone += refused->code == MILLRACE_REFUSED_STREAM;
     rig->busy += refused->code == MILLRACE_REFUSED_BUSY;
     rig->asked = refused->asked;
     memcpy(rig->refusal, refused->text, sizeof rig->refusal);
@@ -201,6 +203,17 @@ static void on_closed(void *argument, uint32_t id, const struct millrace_closed 
     stream->end = *closed;
     stream->closed = true;
     stream->lost = closed->reason == MILLRACE_CLOSE_LOST;
+    if (((struct rig *)argument)->at_closed != NULL)
+        ((struct rig *)argument)->at_closed(argument);
+}
+
+static void on_pong(void *argument, uint32_t request, const uint8_t *payload, uint32_t bytes)
+{
+    struct rig *rig = argument;
+    (void)request, (void)payload, (void)bytes;
+    rig->pongs++;
+    if (rig->at_pong != NULL)
+        rig->at_pong(rig);
 }
 
 static void on_resumed(void *argument, uint32_t id, const struct millrace_resumed *resumed)
@@ -240,6 +253,7 @@ static void rig_start(struct rig *rig, const struct chaos_options *options, unsi
                                                  .on_resumed = on_resumed,
                                                  .on_modified = on_modified,
                                                  .on_rekeyed = on_rekeyed,
+                                                 .on_pong = on_pong,
                                                  .argument = rig};
     struct test_random random = {seed};
     struct millrace_pool own = *pool;
@@ -654,6 +668,163 @@ static void test_nobody_comes_back(void **state)
     rig_stop(&rig);
 }
 
+/* Until all that the nodes have said is heard. */
+static void ping(struct rig *rig)
+{
+    const unsigned pongs = rig->pongs;
+    assert_int_equal(millrace_send_ping(rig->pool, NULL, 0, NULL, NULL), MILLRACE_OK);
+    while (rig->pongs == pongs)
+        turn(rig);
+}
+
+static millrace_status modify(struct rig *rig, const struct stream *stream)
+{
+    const struct millrace_modify change = {.size = sizeof change,
+                                           .stream = stream->id,
+                                           .burst_packets = 2,
+                                           .interval_ns = CORE_NS_PER_MS,
+                                           .latency_ns = 10 * CORE_NS_PER_S};
+    return millrace_send_modify(rig->pool, &change, NULL, NULL);
+}
+
+static millrace_status rekey(struct rig *rig, const struct stream *stream, uint64_t first)
+{
+    const struct millrace_rekey change = {.size = sizeof change,
+                                          .stream = stream->id,
+                                          .key_kind = MILLRACE_KEY_INLINE,
+                                          .key = keys[1],
+                                          .key_bytes = 16,
+                                          .first = first};
+    return millrace_send_rekey(rig->pool, &change, NULL, NULL);
+}
+
+/* A stream ends while its MODIFY is out: that is refused, once, whatever its node says of it. */
+static void test_ended_during_a_change(void **state)
+{
+    static const struct chaos_options options = {.idle_at_modify = true};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 0, 1, &pool);
+    open_one(&rig, CHAIN, 1);
+    assert_int_equal(modify(&rig, &rig.streams[0]), MILLRACE_OK);
+    while (rig.gone == 0)
+        turn(&rig);
+    assert_int_equal(rig.streams[0].end.reason, MILLRACE_CLOSE_IDLE);
+    assert_non_null(strstr(rig.refusal, "the stream has ended"));
+    ping(&rig);
+    assert_int_equal(rig.gone, 1);
+    rig_stop(&rig);
+}
+
+/* The next node does not take the second key: the stream is ended, and what that node still says of it is for
+ * nobody. */
+static void test_second_key_refused(void **state)
+{
+    static const struct chaos_options options = {.cut_after = 40};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 1, 1, &pool);
+    open_one(&rig, COUNTER, 1);
+    assert_int_equal(rekey(&rig, &rig.streams[0], 100000), MILLRACE_OK);
+    while (rig.rekeyed == 0)
+        turn(&rig);
+    atomic_store(&rig.nodes[0].refuses_keys, true);
+    rig.streams[0].second_key = UINT64_MAX;
+    run_to_the_end(&rig);
+    assert_true(rig.streams[0].lost);
+    assert_string_equal(rig.streams[0].end.text, "the next node did not take its second key");
+    ping(&rig);
+    assert_int_equal(atomic_load(&rig.nodes[0].closes), 1);
+    rig_stop(&rig);
+}
+
+static void use_the_other(struct rig *rig)
+{
+    if (!rig->streams[0].closed || rig->streams[1].closed || rig->streams[1].sent == PACKETS)
+        return;
+    send_some(rig, &rig->streams[1]);
+    assert_int_equal(modify(rig, &rig->streams[1]), MILLRACE_OK);
+    assert_int_equal(millrace_flush(rig->pool, NULL), MILLRACE_OK);
+    (void)millrace_events(rig->pool);
+}
+
+/* A node is lost, and with it a stream that can not go on: when that is told, another one of the node is used. */
+static void test_used_while_a_node_is_lost(void **state)
+{
+    static const struct chaos_options options = {.cut_at_ping = true};
+    static const enum kind kinds[2] = {MESSAGES_IN_A_CHAIN, COUNTER};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct test_random random = {1};
+    struct millrace_opened opened = {.size = sizeof opened};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 1, 1, &pool);
+    rig.streams = calloc(2, sizeof *rig.streams);
+    rig.count = 2;
+    for (unsigned i = 0; i < 2; i++) {
+        stream_make(&rig.streams[i], kinds[i], &random);
+        rig.streams[i].open.crypt_blocks = rig.streams[i].open.skip_blocks =
+            i == 0; /* a pattern can not go on */
+        assert_int_equal(
+            millrace_open_stream(rig.pool, &rig.streams[i].open, PATIENCE_MS, &opened, NULL, NULL),
+            MILLRACE_OK);
+        rig.streams[i].id = opened.stream;
+    }
+    rig.at_closed = use_the_other;
+    ping(&rig);
+    assert_true(rig.streams[0].lost);
+    assert_non_null(strstr(rig.streams[0].end.text, "the chain of a pattern"));
+    while (rig.busy == 0)
+        turn(&rig);
+    run_to_the_end(&rig);
+    assert_false(rig.streams[1].lost);
+    assert_int_equal(rig.streams[1].gaps, 1);
+    rig_stop(&rig);
+}
+
+static void open_and_send(struct rig *rig)
+{
+    if (rig->pongs > 1)
+        return;
+    assert_int_equal(millrace_send_open(rig->pool, &rig->streams[2].open, NULL, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_data(rig->pool, rig->streams[1].id, rig->streams[1].plain[0], 16, NULL, NULL),
+                     MILLRACE_OK);
+}
+
+/* OPEN, and a packet of a stream that ends in the same turn: it is no packet of the stream that is opened. */
+static void test_a_packet_for_an_ended_stream(void **state)
+{
+    static const struct chaos_options options = {.idle_at_ping = true};
+    static const enum kind kinds[2] = {CHAIN, CHAIN};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct test_random random = {1};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 1, 1, &pool);
+    open_all(&rig, 2, kinds, &random);
+    rig.streams = realloc(rig.streams, 3 * sizeof *rig.streams);
+    stream_make(&rig.streams[2], CHAIN, &random);
+    rig.count = 3;
+    rig.at_pong = open_and_send;
+    ping(&rig);
+    while (rig.opened < 3)
+        turn(&rig);
+    assert_int_equal(rig.streams[1].end.reason, MILLRACE_CLOSE_IDLE);
+    assert_int_equal(rig.streams[1].done, 0);
+    ping(&rig);
+    assert_int_equal(rig.streams[2].done, 0);
+    while (!rig.streams[0].closed || !rig.streams[2].closed) {
+        send_some(&rig, &rig.streams[0]);
+        send_some(&rig, &rig.streams[2]);
+        turn(&rig);
+    }
+    stream_check(&rig.streams[2]);
+    assert_int_equal(rig.streams[2].done, PACKETS);
+    rig_stop(&rig);
+}
+
 static void test_arguments(void **state)
 {
     static const struct millrace_pool bad[] = {
@@ -698,6 +869,10 @@ int main(void)
         cmocka_unit_test(test_silent_node),
         cmocka_unit_test(test_flapping_node),
         cmocka_unit_test(test_nobody_comes_back),
+        cmocka_unit_test(test_ended_during_a_change),
+        cmocka_unit_test(test_second_key_refused),
+        cmocka_unit_test(test_used_while_a_node_is_lost),
+        cmocka_unit_test(test_a_packet_for_an_ended_stream),
         cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
