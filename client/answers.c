@@ -22,7 +22,7 @@ static core_status on_welcome(struct millrace *connection, const struct protocol
         return client_fail(connection, CORE_INVALID, CLIENT_BREACH "a second WELCOME");
     if (protocol_welcome_read(body, header->body_bytes, &welcome, &error))
         return breach(connection, &error);
-    if (welcome.version < PROTOCOL_VERSION_MIN || welcome.version > PROTOCOL_VERSION)
+    if (welcome.version < PROTOCOL_VERSION_MIN || welcome.version > connection->version_max)
         return client_fail(connection, CORE_INVALID, CLIENT_BREACH "version %u, which was not offered",
                            welcome.version);
     connection->welcome = client_show_welcome(&welcome);
@@ -191,6 +191,7 @@ static core_status on_notice(struct millrace *connection, const struct protocol_
     if (stream == NULL && !leaving)
         return client_fail(connection, CORE_INVALID,
                            CLIENT_BREACH "NOTICE of stream %" PRIu32 ", which is not open", header->id);
+    connection->leaving |= leaving;
     const struct millrace_notice shown = client_show_notice(&notice);
     if (connection->callbacks.on_notice != NULL && (leaving || !stream->unwanted))
         connection->callbacks.on_notice(connection->callbacks.argument, header->id, &shown);

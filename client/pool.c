@@ -91,11 +91,10 @@ static void retry_later(struct client_link *link)
 }
 
 /* Its streams and requests go elsewhere. */
-static void lose(struct client_link *link, const char *why)
+static void lose(struct client_link *link, bool again_at_once, const char *why)
 {
     struct client_pool *pool = link->pool;
     struct millrace *node = link->node;
-    const bool left = link->leaving;
     core_error_set(&link->cause, CORE_CLOSED, "%s: %s", link->address, why);
     link->node = NULL;
     link->blocked = link->leaving = false;
@@ -103,8 +102,8 @@ static void lose(struct client_link *link, const char *why)
     link->asking = 0;
     link->losses++;
     retry_later(link);
-    if (left)
-        link->retry_ns = pool->now_ns; /* behind HAProxy another node is there */
+    if (again_at_once)
+        link->retry_ns = pool->now_ns;
     for (uint32_t i = 0; i < pool->stream_room; i++)
         if (pool->streams[i] != NULL && pool->streams[i]->link == link)
             client_pool_stream_detach(pool, pool->streams[i]);
@@ -129,13 +128,16 @@ static core_status adopt(struct client_link *link, struct core_error *error)
         upper->welcome.flags &= (uint16_t)~MILLRACE_HAS_LANES;
         upper->welcomed = true;
     }
-    if (node->welcome.version != upper->welcome.version)
+    if (node->welcome.version !=
+        upper->welcome.version) /* older; or newer, dialled before the first was there */
         return core_error_set(error, CORE_UNSUPPORTED,
-                              "it speaks version %u of the protocol, and the pool's first node version %u",
+                              "it speaks version %u of the protocol, and the pool's first node version %u: a "
+                              "pool that is connected anew has the older one",
                               node->welcome.version, upper->welcome.version);
     if (epoll_ctl(epoll_of(link->pool), EPOLL_CTL_ADD, node->transport.descriptor, &event) != 0)
         return core_error_errno(error, "epoll_ctl");
     node->link = link;
+    link->leaving = node->leaving;
     link->events = POLLIN;
     link->up_ns = link->heard_ns = link->pool->now_ns;
     link->weight = 1;
@@ -166,6 +168,8 @@ static void dial(struct client_link *link)
     struct core_error error;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
     link->dial.timeout_ms = link->pool->attempt_ms;
+    link->dial.version_max = /* a newer node speaks that of the first one too */
+        link->pool->upper->welcomed ? link->pool->upper->welcome.version : PROTOCOL_VERSION;
     core_status status = client_dial_begin(&link->dial, &error);
     if (status == CORE_OK &&
         epoll_ctl(epoll_of(link->pool), EPOLL_CTL_ADD, client_dial_descriptor(&link->dial), &event) == 0)
@@ -197,7 +201,7 @@ static void process(struct client_link *link)
     if (link->dial.begun)
         take_dial(link);
     else if (link->node != NULL && client_process(link->node, READS, &error) != CORE_OK)
-        lose(link, error.text);
+        lose(link, link->leaving, error.text); /* behind HAProxy another node is there */
 }
 
 /* ---- frames of a node ---- */
@@ -352,7 +356,7 @@ static core_ns watch_silence(struct client_pool *pool, struct client_link *link)
     if (pool->now_ns < since_ns + SILENCE_NS)
         return since_ns + SILENCE_NS;
     if (link->pinged_ns > 0) {
-        lose(link, "it says nothing any more");
+        lose(link, false, "it says nothing any more");
         return pool->now_ns;
     }
     struct client_ask *ask = client_ask_create(pool, PROTOCOL_PING, 0, NULL);
@@ -375,6 +379,8 @@ static void look(struct client_pool *pool)
         struct client_link *link = &pool->links[i];
         if (link->node != NULL && link->leaving)
             leave(pool, link);
+        if (link->node != NULL && link->leaving && link->streams + link->asking == 0)
+            lose(link, false, "it is leaving"); /* whether it has stayed, only a new connection tells */
         if (link->node != NULL)
             next_ns = core_time_min(next_ns, watch_silence(pool, link));
         if (link->node != NULL || link->dial.begun)

@@ -43,7 +43,7 @@ struct client_link {
     const char *address;
     struct client_dial dial;
     struct millrace *node; /* NULL: down */
-    bool leaving;          /* it is stopping */
+    bool leaving;          /* it is stopping, or was: asked only where nobody else is left */
     bool tried;            /* to be connected, once */
     bool blocked;          /* a stream waits for room in its output */
     short events;          /* that epoll looks for */

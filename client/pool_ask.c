@@ -111,15 +111,14 @@ static double weight_of(const struct client_link *link, core_ns now_ns)
     return seconds > 10 ? 1 : fmin(1, link->weight * exp2(seconds));
 }
 
-/* *waits: there is one that will do, later. */
-static struct client_link *choose(struct client_pool *pool, const struct client_ask *ask, bool *waits)
+static struct client_link *choose_of(struct client_pool *pool, const struct client_ask *ask, bool leaving,
+                                     bool *waits)
 {
     struct client_link *best = NULL;
     double least = INFINITY;
-    *waits = false;
     for (unsigned i = 0; i < pool->link_count; i++) {
         struct client_link *link = &pool->links[i];
-        if (link->node == NULL || link->leaving || (ask->tried >> i & 1) != 0)
+        if (link->node == NULL || link->leaving != leaving || (ask->tried >> i & 1) != 0)
             continue;
         if (opens(ask) && link->asking >= CLIENT_POOL_ASKS_MAX) {
             *waits = true;
@@ -133,6 +132,14 @@ static struct client_link *choose(struct client_pool *pool, const struct client_
         }
     }
     return best;
+}
+
+/* One that is leaving is the last resort: it may have stayed. *waits: there is one that will do, later. */
+static struct client_link *choose(struct client_pool *pool, const struct client_ask *ask, bool *waits)
+{
+    *waits = false;
+    struct client_link *link = choose_of(pool, ask, false, waits);
+    return link != NULL || *waits ? link : choose_of(pool, ask, true, waits);
 }
 
 static bool is_any_up(const struct client_pool *pool)

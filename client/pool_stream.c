@@ -541,6 +541,7 @@ void client_pool_stream_opened(struct client_link *link, struct client_ask *ask,
     stream->node_id = there->id;
     stream->node_first = stream->first;
     stream->queue_packets = get_u32(body + 24);
+    link->leaving = false; /* else it had said no */
     link->streams++;
     link->opened++;
     if (!ask->resumes) {

@@ -242,8 +242,7 @@ static void on_rekeyed(void *argument, uint32_t request, const struct millrace_r
 
 /* ---- the rig ---- */
 
-static void rig_start(struct rig *rig, const struct chaos_options *options, unsigned nodes, int faults,
-                      uint64_t seed, const struct millrace_pool *pool)
+static void set_callbacks(struct rig *rig)
 {
     const struct millrace_callbacks callbacks = {.size = sizeof callbacks,
                                                  .on_opened = on_opened,
@@ -255,6 +254,12 @@ static void rig_start(struct rig *rig, const struct chaos_options *options, unsi
                                                  .on_rekeyed = on_rekeyed,
                                                  .on_pong = on_pong,
                                                  .argument = rig};
+    assert_int_equal(millrace_set_callbacks(rig->pool, &callbacks, NULL), MILLRACE_OK);
+}
+
+static void rig_start(struct rig *rig, const struct chaos_options *options, unsigned nodes, int faults,
+                      uint64_t seed, const struct millrace_pool *pool)
+{
     struct test_random random = {seed};
     struct millrace_pool own = *pool;
     char addresses[512] = "", error[MILLRACE_TEXT_BYTES];
@@ -269,7 +274,7 @@ static void rig_start(struct rig *rig, const struct chaos_options *options, unsi
     own.addresses = addresses;
     while (millrace_pool_connect(&own, NULL, PATIENCE_MS, &rig->pool, error) != MILLRACE_OK)
         assert_true(options[0].hang_up_percent > 0);
-    assert_int_equal(millrace_set_callbacks(rig->pool, &callbacks, NULL), MILLRACE_OK);
+    set_callbacks(rig);
 }
 
 static void rig_stop(struct rig *rig)
@@ -825,6 +830,66 @@ static void test_a_packet_for_an_ended_stream(void **state)
     rig_stop(&rig);
 }
 
+/* Servers are replaced by newer ones: those speak the version that the pool has with the first one, too. */
+static void test_newer_node(void **state)
+{
+    static const struct chaos_options options = {.cut_after = 20};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 0, 1, &pool);
+    millrace_disconnect(rig.pool);
+    atomic_store(&rig.nodes[0].version, 3);
+    char several[128];
+    snprintf(several, sizeof several, "%s,unix:/none", rig.nodes[0].address);
+    assert_int_equal(millrace_connect(several, NULL, PATIENCE_MS, &rig.pool, NULL), MILLRACE_OK);
+    set_callbacks(&rig);
+    open_one(&rig, CHAIN, 1);
+    atomic_store(&rig.nodes[0].version, 4);
+    atomic_store(&rig.nodes[0].faults_left, 1);
+    run_to_the_end(&rig);
+    assert_false(rig.streams[0].lost);
+    assert_int_equal(rig.streams[0].gaps, 1);
+    rig_stop(&rig);
+}
+
+/* The only node is leaving, and stays after all: it is used again. */
+static void test_a_node_that_stays(void **state)
+{
+    static const struct chaos_options options = {0};
+    static const enum kind kinds[2] = {CHAIN, CHAIN};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct millrace_node node = {.size = sizeof node};
+    struct test_random random = {1};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 0, 1, &pool);
+    atomic_store(&rig.nodes[0].leaves, true);
+    do { /* without a stream its connection is ended, and made anew, later each time */
+        turn(&rig);
+        assert_int_equal(millrace_pool_node(rig.pool, 0, &node, NULL), MILLRACE_OK);
+    } while (node.losses < 2);
+    atomic_store(&rig.nodes[0].leaves, false);
+    open_all(&rig, 1, kinds, &random);
+    atomic_store(&rig.nodes[0].leaves, true);
+    do
+        ping(&rig);
+    while (millrace_pool_node(rig.pool, 0, &node, NULL) == MILLRACE_OK &&
+           node.state != MILLRACE_NODE_LEAVING);
+    atomic_store(&rig.nodes[0].leaves, false);
+    rig.streams = realloc(rig.streams, 2 * sizeof *rig.streams);
+    stream_make(&rig.streams[1], CHAIN, &random);
+    rig.count = 2;
+    assert_int_equal(millrace_send_open(rig.pool, &rig.streams[1].open, NULL, NULL), MILLRACE_OK);
+    while (rig.opened < 2)
+        turn(&rig);
+    assert_int_equal(millrace_pool_node(rig.pool, 0, &node, NULL), MILLRACE_OK);
+    assert_int_equal(node.state, MILLRACE_NODE_UP);
+    run_to_the_end(&rig);
+    assert_int_equal(rig.streams[0].gaps + rig.streams[1].gaps, 0);
+    rig_stop(&rig);
+}
+
 static void test_arguments(void **state)
 {
     static const struct millrace_pool bad[] = {
@@ -873,6 +938,8 @@ int main(void)
         cmocka_unit_test(test_second_key_refused),
         cmocka_unit_test(test_used_while_a_node_is_lost),
         cmocka_unit_test(test_a_packet_for_an_ended_stream),
+        cmocka_unit_test(test_newer_node),
+        cmocka_unit_test(test_a_node_that_stays),
         cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
