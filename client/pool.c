@@ -240,7 +240,10 @@ static void answered(struct client_link *link, const struct protocol_header *hea
             return;
         }
         pool->upper->asked = ask->asked;
-        if (ask->type == PROTOCOL_QUERY) {
+        if (ask->stream == NULL || (ask->type == PROTOCOL_QUERY && ask->resumes)) {
+            if (ask->stream != NULL)
+                client_pool_stream_sought(pool, ask->stream, NULL);
+        } else if (ask->type == PROTOCOL_QUERY) {
             client_pool_stream_free(pool, ask->stream);
             client_pool_tell(pool, PROTOCOL_OPENED, ask->request, 0, body, header->body_bytes);
         } else {
@@ -332,17 +335,20 @@ static void end_doomed(struct client_pool *pool)
 
 /* The streams of a node that is about to stop go elsewhere, a few at a time: those that wait for their turn are
  * served meanwhile. */
-static void leave(struct client_pool *pool, struct client_link *link)
+static core_ns leave(struct client_pool *pool, struct client_link *link)
 {
     unsigned moving = 0;
     bool elsewhere = false;
+    core_ns next_ns = CORE_NS_NEVER;
     for (unsigned i = 0; i < pool->link_count; i++)
         elsewhere |= pool->links[i].node != NULL && !pool->links[i].leaving;
     for (uint32_t i = 0; i < pool->stream_room; i++)
-        moving += pool->streams[i] != NULL && pool->streams[i]->place == CLIENT_POOL_MOVING;
+        moving += pool->streams[i] != NULL &&
+                  (pool->streams[i]->place == CLIENT_POOL_MOVING || pool->streams[i]->seek != NULL);
     for (uint32_t i = 0; elsewhere && moving < CLIENT_POOL_ASKS_MAX && i < pool->stream_room; i++)
         if (pool->streams[i] != NULL && pool->streams[i]->link == link)
-            moving += client_pool_stream_move(pool->streams[i]);
+            moving += client_pool_stream_move(pool, pool->streams[i], &next_ns);
+    return next_ns;
 }
 
 /* A node that vanished without a word: its machine, or the way to it. Returns when to look again. */
@@ -378,7 +384,7 @@ static void look(struct client_pool *pool)
     for (unsigned i = 0; i < pool->link_count; i++) {
         struct client_link *link = &pool->links[i];
         if (link->node != NULL && link->leaving)
-            leave(pool, link);
+            next_ns = core_time_min(next_ns, leave(pool, link));
         if (link->node != NULL && link->leaving && link->streams + link->asking == 0)
             lose(link, false, "it is leaving"); /* whether it has stayed, only a new connection tells */
         if (link->node != NULL)

@@ -28,7 +28,7 @@ struct client_ask {
     enum protocol_type type;           /* OPEN, QUERY, MODIFY, REKEY or PING */
     bool resumes;                      /* the pool's own: a stream that has lost its node */
     uint32_t request;                  /* the upper connection's */
-    struct client_pool_stream *stream; /* NULL: PING */
+    struct client_pool_stream *stream; /* NULL: PING; or it has ended meanwhile */
     uint64_t tried;                    /* links that were asked in this round, bit by bit */
     unsigned asked, rounds;
     core_ns begun_ns, due_ns;
@@ -73,6 +73,10 @@ struct client_pool_stream {
     uint8_t key[PROTOCOL_KEY_NAME_MAX + 1];
     struct client_link *link;
     uint32_t node_id, queue_packets;
+    /* Where its node is leaving: another one is asked (QUERY) before it is closed there; NULL: none is. */
+    struct client_ask *seek;
+    bool may_move;    /* another one has room */
+    core_ns stays_ns; /* no other one has, and none is asked before this */
 
     /* What is kept: records of sequences [first, given), of which [first, answered) have results from this node,
      * [first, handed) went to it, and [first, told) have been told. */
@@ -171,7 +175,7 @@ CORE_CHECKED core_status client_pool_stream_take(struct client_pool *pool, struc
 /* It is ended as soon as its place allows: CLOSED with reason LOST and this text, which is constant. */
 void client_pool_stream_doom(struct client_pool *pool, struct client_pool_stream *stream, const char *why);
 /* What it is to be opened with now. */
-struct protocol_open client_pool_stream_open(struct client_pool_stream *stream);
+struct protocol_open client_pool_stream_open(const struct client_pool_stream *stream, bool resumes);
 /* A node has it. */
 void client_pool_stream_opened(struct client_link *link, struct client_ask *ask, uint8_t *body,
                                uint32_t bytes);
@@ -181,8 +185,12 @@ void client_pool_stream_opened(struct client_link *link, struct client_ask *ask,
 void client_pool_stream_detach(struct client_pool *pool, struct client_pool_stream *stream);
 void client_pool_stream_settle(struct client_pool *pool, struct client_pool_stream *stream,
                                const char *address);
-/* Closes it at its node, to go on elsewhere; false: not now, or it ends anyway. */
-bool client_pool_stream_move(struct client_pool_stream *stream);
+/* Its node is leaving: asks for room elsewhere and, when there is some, closes it at its node, to go on there. Returns
+ * whether it is about that now; *next_ns: when to call again, at the latest. */
+bool client_pool_stream_move(struct client_pool *pool, struct client_pool_stream *stream, core_ns *next_ns);
+/* What was found out about room elsewhere: NULL for some. */
+void client_pool_stream_sought(struct client_pool *pool, struct client_pool_stream *stream,
+                               const struct protocol_refused *refused);
 /* CLOSED to the upper connection; the stream is gone. */
 void client_pool_stream_end(struct client_pool *pool, struct client_pool_stream *stream,
                             enum millrace_close_reason reason, const char *format, ...) CORE_PRINTF(4, 5);

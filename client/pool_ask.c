@@ -76,7 +76,7 @@ core_status client_ask_send(struct client_link *link, struct client_ask *ask)
     switch (ask->type) {
     case PROTOCOL_OPEN:
     case PROTOCOL_QUERY:
-        open = client_pool_stream_open(ask->stream);
+        open = client_pool_stream_open(ask->stream, ask->resumes);
         status = client_send_open(link->node, ask->type, &open, &request, &error);
         break;
     case PROTOCOL_MODIFY:
@@ -134,12 +134,18 @@ static struct client_link *choose_of(struct client_pool *pool, const struct clie
     return best;
 }
 
+/* Is it for a stream that is about to leave its node? */
+static bool seeks(const struct client_ask *ask)
+{
+    return ask->type == PROTOCOL_QUERY && ask->resumes;
+}
+
 /* One that is leaving is the last resort: it may have stayed. *waits: there is one that will do, later. */
 static struct client_link *choose(struct client_pool *pool, const struct client_ask *ask, bool *waits)
 {
     *waits = false;
     struct client_link *link = choose_of(pool, ask, false, waits);
-    return link != NULL || *waits ? link : choose_of(pool, ask, true, waits);
+    return link != NULL || *waits || seeks(ask) ? link : choose_of(pool, ask, true, waits);
 }
 
 static bool is_any_up(const struct client_pool *pool)
@@ -182,6 +188,11 @@ static void give_up(struct client_pool *pool, struct client_ask *ask)
 {
     struct client_pool_stream *stream = ask->stream;
     struct protocol_refused refused = ask->refused;
+    if (seeks(ask)) {
+        client_pool_stream_sought(pool, stream, &ask->refused);
+        client_ask_free(ask);
+        return;
+    }
     if (ask->asked == 0)
         snprintf(refused.text, sizeof refused.text, "no node can be reached: %.400s", cause_of(pool));
     else
@@ -201,7 +212,7 @@ static void give_up(struct client_pool *pool, struct client_ask *ask)
 
 static void end_round(struct client_pool *pool, struct client_ask *ask)
 {
-    if (!ask->resumes && is_any_up(pool)) {
+    if (seeks(ask) || (!ask->resumes && is_any_up(pool))) {
         give_up(pool, ask);
         return;
     }
@@ -227,7 +238,8 @@ void client_ask_place(struct client_pool *pool, struct client_ask *ask)
 
 void client_ask_again(struct client_pool *pool, struct client_ask *ask)
 {
-    if (!asks_for_node(ask) || (ask->type == PROTOCOL_PING && ask->resumes)) {
+    const bool is_own_ping = ask->type == PROTOCOL_PING && ask->resumes;
+    if (!asks_for_node(ask) || is_own_ping || (opens(ask) && ask->stream == NULL)) {
         client_ask_free(ask); /* its stream knows by itself */
         return;
     }
@@ -247,6 +259,10 @@ static bool look_at(struct client_pool *pool, struct client_ask *ask)
     bool waits;
     if (!asks_for_node(ask)) {
         client_ask_answer(pool, ask, &ask->refused);
+        client_ask_free(ask);
+        return true;
+    }
+    if (opens(ask) && ask->stream == NULL) {
         client_ask_free(ask);
         return true;
     }

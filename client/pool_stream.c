@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SEEK_NS           CORE_NS_PER_S          /* until others are asked again for room, behind refusals */
 #define SLOW_NS           (100 * CORE_NS_PER_MS) /* an interval beside which round trips are nothing */
 #define RECORD_HEAD_BYTES 8 /* the time at which the packet was eligible; then its frame */
 
@@ -157,6 +158,11 @@ static void drop_changes(struct client_pool *pool, struct client_pool_stream *st
 static void leave_link(struct client_pool *pool, struct client_pool_stream *stream,
                        enum protocol_refusal code)
 {
+    if (stream->seek != NULL)
+        stream->seek->stream = NULL;
+    stream->seek = NULL;
+    stream->may_move = false;
+    stream->stays_ns = 0;
     struct client_link *link = stream->link;
     struct client_stream *there =
         link->node == NULL ? NULL : client_streams_find(&link->node->streams, stream->node_id);
@@ -488,24 +494,56 @@ void client_pool_stream_settle(struct client_pool *pool, struct client_pool_stre
     }
 }
 
-bool client_pool_stream_move(struct client_pool_stream *stream)
+static bool may_be_closed(const struct client_pool_stream *stream)
 {
-    struct core_error error;
     const bool within = stream->open.spec.iv == CORE_IV_RANDOM && stream->handed != stream->first;
-    if (stream->place != CLIENT_POOL_THERE || stream->closing || stream->modifies || stream->rekeys ||
-        stream->awaits_key || resume_obstacle(stream) != NULL || within ||
-        client_send_close(stream->link->node, stream->node_id, &error) != CORE_OK)
+    return stream->place == CLIENT_POOL_THERE && !stream->closing && !stream->modifies && !stream->rekeys &&
+           !stream->awaits_key && stream->doom == NULL && resume_obstacle(stream) == NULL && !within;
+}
+
+/* QUERY asks for all that OPEN will: the contract, the key, and whether it takes the chaining value as an IV. */
+static bool seek(struct client_pool *pool, struct client_pool_stream *stream)
+{
+    struct client_ask *ask = client_ask_create(pool, PROTOCOL_QUERY, 0, stream);
+    if (ask == NULL)
         return false;
-    stream->place = CLIENT_POOL_MOVING;
-    stream->lost_ns = stream->link->pool->now_ns;
+    ask->resumes = true;
+    stream->seek = ask;
+    client_ask_place(pool, ask);
     return true;
 }
 
-struct protocol_open client_pool_stream_open(struct client_pool_stream *stream)
+void client_pool_stream_sought(struct client_pool *pool, struct client_pool_stream *stream,
+                               const struct protocol_refused *refused)
+{
+    stream->seek = NULL;
+    stream->may_move = refused == NULL;
+    if (refused != NULL)
+        stream->stays_ns = pool->now_ns + SEEK_NS;
+}
+
+bool client_pool_stream_move(struct client_pool *pool, struct client_pool_stream *stream, core_ns *next_ns)
+{
+    struct core_error error;
+    if (!may_be_closed(stream) || stream->seek != NULL)
+        return false;
+    if (!stream->may_move) {
+        if (pool->now_ns >= stream->stays_ns)
+            return seek(pool, stream);
+        *next_ns = core_time_min(*next_ns, stream->stays_ns);
+        return false;
+    }
+    if (client_send_close(stream->link->node, stream->node_id, &error) != CORE_OK)
+        return false;
+    stream->place = CLIENT_POOL_MOVING;
+    stream->lost_ns = pool->now_ns;
+    return true;
+}
+
+struct protocol_open client_pool_stream_open(const struct client_pool_stream *stream, bool resumes)
 {
     struct protocol_open open = stream->open;
-    stream->node_messages = stream->messages;
-    if (!stream->in_gap)
+    if (!resumes)
         return open;
     if (has_chain(&open.spec)) {
         open.has_iv = true;
@@ -540,6 +578,7 @@ void client_pool_stream_opened(struct client_link *link, struct client_ask *ask,
     stream->link = link;
     stream->node_id = there->id;
     stream->node_first = stream->first;
+    stream->node_messages = stream->messages;
     stream->queue_packets = get_u32(body + 24);
     link->leaving = false; /* else it had said no */
     link->streams++;

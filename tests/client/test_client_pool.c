@@ -890,6 +890,37 @@ static void test_a_node_that_stays(void **state)
     rig_stop(&rig);
 }
 
+/* A node is leaving, and the other one does not take the stream: it stays, and is served, until the other one does. */
+static void test_stays_without_room_elsewhere(void **state)
+{
+    static const struct chaos_options all[3][2] = {{{.refuse_percent = 100}, {.refuse_percent = 100}},
+                                                   {{.takes_no_iv = true}, {.takes_no_iv = true}},
+                                                   {{0}, {0}}};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        struct millrace_node node = {.size = sizeof node};
+        struct rig rig;
+        rig_start(&rig, all[i], 2, 0, 1, &pool);
+        open_one(&rig, CHAIN, 1);
+        assert_int_equal(millrace_pool_node(rig.pool, 0, &node, NULL), MILLRACE_OK);
+        const unsigned there = node.streams == 1 ? 0 : 1;
+        atomic_store(&rig.nodes[0].faults_left, i == 0 ? 1000 : 0);
+        atomic_store(&rig.nodes[1].faults_left, i == 0 ? 1000 : 0);
+        atomic_store(&rig.nodes[there].leaves, true);
+        while (!rig.streams[0].closed) {
+            if (rig.streams[0].sent < PACKETS / 2 || atomic_load(&rig.nodes[1 - there].opens) > 0)
+                send_some(&rig, &rig.streams[0]);
+            turn(&rig);
+        }
+        check_all(&rig);
+        assert_false(rig.streams[0].lost);
+        assert_int_equal(rig.streams[0].gaps, i == 2);
+        assert_int_equal(atomic_load(&rig.nodes[there].closes), 1);
+        rig_stop(&rig);
+    }
+}
+
 static void test_arguments(void **state)
 {
     static const struct millrace_pool bad[] = {
@@ -940,6 +971,7 @@ int main(void)
         cmocka_unit_test(test_a_packet_for_an_ended_stream),
         cmocka_unit_test(test_newer_node),
         cmocka_unit_test(test_a_node_that_stays),
+        cmocka_unit_test(test_stays_without_room_elsewhere),
         cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
