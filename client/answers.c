@@ -121,12 +121,15 @@ static core_status on_refused(struct millrace *connection, const struct protocol
     if (protocol_refused_read(connection->welcome.version, body, header->body_bytes, &refused, &error))
         return breach(connection, &error);
     core_status status = take_request(
-        connection, header, OF(PROTOCOL_OPEN) | OF(PROTOCOL_QUERY) | OF(PROTOCOL_MODIFY) | OF(PROTOCOL_REKEY),
+        connection, header,
+        OF(PROTOCOL_OPEN) | OF(PROTOCOL_QUERY) | OF(PROTOCOL_MODIFY) | OF(PROTOCOL_REKEY) |
+            (connection->pool != NULL ? OF(PROTOCOL_PING) : 0), /* by a pool, that has nobody to ask */
         &request);
     if (status)
         return status;
     uint8_t granted = request.type == PROTOCOL_MODIFY  ? PROTOCOL_MODIFIED
                       : request.type == PROTOCOL_REKEY ? PROTOCOL_REKEYED
+                      : request.type == PROTOCOL_PING  ? PROTOCOL_PONG
                                                        : PROTOCOL_OPENED;
     struct millrace_refused shown = client_show_refused(&refused);
     shown.asked = connection->asked;

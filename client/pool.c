@@ -6,6 +6,7 @@
 #include "core/protocol_bytes.h"
 #include "core/secret.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,13 +27,30 @@
 #define SILENCE_NS     (2 * CORE_NS_PER_S) /* that a node with streams may say nothing; and then, not even PONG */
 #define STEADY_NS      (10 * CORE_NS_PER_S) /* a link that has lasted so long begins anew with RETRY_NS */
 
+static bool begins_with(const char *text, const char *word)
+{
+    return strncmp(text, word, strlen(word)) == 0;
+}
+
+/* The comma that ends the first address of the list; NULL: the list is one address. A path may have commas: one that
+ * ends an address has the next one's kind behind it, or nothing. */
+static char *end_of_first(char *list)
+{
+    static const char *const kinds[] = {"unix:", "socket:", "tcp:", "tls:", "embedded:", ","};
+    for (char *comma = strchr(list, ','); comma != NULL; comma = strchr(comma + 1, ',')) {
+        if (comma[1] == '\0')
+            return comma;
+        for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+            if (begins_with(comma + 1, kinds[i]))
+                return comma;
+    }
+    return NULL;
+}
+
 bool client_pool_names_several(const char *address)
 {
-    static const char *const kinds[] = {",unix:", ",socket:", ",tcp:", ",tls:"};
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (strstr(address, kinds[i]) != NULL)
-            return true;
-    return false;
+    const char *comma = begins_with(address, "embedded:") ? NULL : end_of_first((char *)address);
+    return comma != NULL && comma[1] != '\0' && comma[1] != ',';
 }
 
 size_t client_pool_unsent_bytes(const struct client_pool *pool)
@@ -99,7 +117,7 @@ static void lose(struct client_link *link, bool again_at_once, const char *why)
     link->node = NULL;
     link->blocked = link->leaving = false;
     link->pinged_ns = 0;
-    link->asking = 0;
+    link->asking = link->pings = 0;
     link->losses++;
     retry_later(link);
     if (again_at_once)
@@ -211,11 +229,8 @@ static void refused(struct client_link *link, struct client_ask *ask, const uint
     struct core_error error;
     if (protocol_refused_read(link->node->welcome.version, body, bytes, &ask->refused, &error))
         return; /* its own handler has read the same */
-    if (ask->refused.code == PROTOCOL_REFUSED_CAPACITY) {
-        link->weight = link->weight > 1.0 / 32 ? link->weight / 2 : 1.0 / 64;
-        link->refused_ns = link->pool->now_ns;
-        link->refused++;
-    }
+    if (ask->refused.code == PROTOCOL_REFUSED_CAPACITY)
+        client_link_refuses(link);
     link->leaving |= ask->refused.code == PROTOCOL_REFUSED_DRAINING;
     ask->tried |= UINT64_C(1) << (link - link->pool->links);
     client_ask_again(link->pool, ask);
@@ -229,6 +244,7 @@ static void answered(struct client_link *link, const struct protocol_header *hea
     if (ask == NULL)
         return; /* of a stream that has gone on without the answer */
     if (ask->type == PROTOCOL_PING) {
+        link->pings -= !ask->resumes;
         if (!ask->resumes)
             client_pool_tell(pool, PROTOCOL_PONG, ask->request, 0, body, header->body_bytes);
     } else if (ask->type == PROTOCOL_MODIFY || ask->type == PROTOCOL_REKEY) {
@@ -355,7 +371,7 @@ static core_ns leave(struct client_pool *pool, struct client_link *link)
 static core_ns watch_silence(struct client_pool *pool, struct client_link *link)
 {
     const core_ns since_ns = link->pinged_ns > 0 ? link->pinged_ns : link->heard_ns;
-    if (link->streams + link->asking == 0) {
+    if (link->streams + link->asking + link->pings == 0) {
         link->heard_ns = pool->now_ns;
         return CORE_NS_NEVER;
     }
@@ -385,10 +401,8 @@ static void look(struct client_pool *pool)
         struct client_link *link = &pool->links[i];
         if (link->node != NULL && link->leaving)
             next_ns = core_time_min(next_ns, leave(pool, link));
-        if (link->node != NULL && link->leaving && link->streams + link->asking == 0)
+        if (link->node != NULL && link->leaving && link->streams + link->asking + link->pings == 0)
             lose(link, false, "it is leaving"); /* whether it has stayed, only a new connection tells */
-        if (link->node != NULL)
-            next_ns = core_time_min(next_ns, watch_silence(pool, link));
         if (link->node != NULL || link->dial.begun)
             continue;
         if (link->retry_ns <= pool->now_ns)
@@ -397,6 +411,9 @@ static void look(struct client_pool *pool)
             next_ns = core_time_min(next_ns, link->retry_ns);
     }
     next_ns = core_time_min(next_ns, client_asks_look(pool));
+    for (unsigned i = 0; i < pool->link_count; i++) /* behind what may have been asked just now */
+        if (pool->links[i].node != NULL)
+            next_ns = core_time_min(next_ns, watch_silence(pool, &pool->links[i]));
     flush_all(pool);
     arm(pool, pool->doomed ? pool->now_ns : next_ns);
 }
@@ -530,12 +547,22 @@ static core_status no_memory(struct core_error *error)
     return core_error_set(error, CORE_NO_MEMORY, "no memory for a pool");
 }
 
+/* Cuts the first address off the list. */
+static char *cut_address(char **rest)
+{
+    char *address = *rest, *comma = end_of_first(address);
+    *rest = comma == NULL ? address + strlen(address) : comma + 1;
+    if (comma != NULL)
+        *comma = '\0';
+    return address;
+}
+
 /* Cuts the list at its commas. */
 static core_status make_links(struct client_pool *pool, unsigned connections, struct core_error *error)
 {
     unsigned count = 1;
-    for (const char *at = pool->addresses; *at != '\0'; at++)
-        count += *at == ',';
+    for (char *at = pool->addresses; (at = end_of_first(at)) != NULL; at++)
+        count++;
     if (connections > CLIENT_POOL_LINKS_MAX || count * connections > CLIENT_POOL_LINKS_MAX)
         return core_error_set(error, CORE_INVALID,
                               "a pool has %d connections at most, not %u to each of %u addresses",
@@ -543,11 +570,18 @@ static core_status make_links(struct client_pool *pool, unsigned connections, st
     pool->links = calloc((size_t)count * connections, sizeof *pool->links);
     if (pool->links == NULL)
         return no_memory(error);
-    char *rest = NULL, *address = strtok_r(pool->addresses, ",", &rest);
-    for (; address != NULL; address = strtok_r(NULL, ",", &rest))
-        for (unsigned i = 0; i < connections; i++)
+    for (char *rest = pool->addresses; *rest != '\0';) {
+        const char *address = cut_address(&rest);
+        if (begins_with(address, "embedded:"))
+            return core_error_set(
+                error, CORE_UNSUPPORTED,
+                "%.200s: the server inside this process can not be a node of a pool; give it a "
+                "unix: listener, and that address",
+                address);
+        for (unsigned i = 0; *address != '\0' && i < connections; i++)
             pool->links[pool->link_count++] =
                 (struct client_link){.pool = pool, .address = address, .weight = 1};
+    }
     return pool->link_count > 0 ? CORE_OK : core_error_set(error, CORE_INVALID, "a pool without an address");
 }
 
@@ -616,8 +650,10 @@ static core_status connect_all(struct client_pool *pool, core_ns deadline_ns, in
         const int left_ms = client_milliseconds_until(deadline_ns);
         if (left_ms == 0 && !upper->welcomed)
             return core_error_set(error, CORE_TIMEOUT, "no node of the pool answered in time");
-        if (left_ms == 0 || poll(&ready, 1, left_ms) < 0)
+        if (left_ms == 0)
             break;
+        if (poll(&ready, 1, left_ms) < 0 && errno != EINTR)
+            return core_error_errno(error, "poll");
     }
     pool->attempt_ms = timeout_ms >= 0 && timeout_ms < ATTEMPT_MS ? timeout_ms : ATTEMPT_MS;
     if (status == CORE_OK && !upper->welcomed)

@@ -30,7 +30,7 @@ struct client_ask {
     uint32_t request;                  /* the upper connection's */
     struct client_pool_stream *stream; /* NULL: PING; or it has ended meanwhile */
     uint64_t tried;                    /* links that were asked in this round, bit by bit */
-    unsigned asked, rounds;
+    unsigned asked, asked_now, rounds; /* in all; in this round; rounds that are over */
     core_ns begun_ns, due_ns;
     struct protocol_refused refused; /* the last answer; or why nobody was asked */
     uint8_t payload[PROTOCOL_PING_BYTES_MAX];
@@ -52,6 +52,7 @@ struct client_link {
     double weight; /* 1, halved by each refusal for capacity, doubled by each second since refused_ns */
     core_ns refused_ns;
     uint32_t streams, asking; /* there; waiting for its answer */
+    uint32_t pings;           /* of the upper connection, that it has not answered */
     uint64_t opened, refused, lost, losses;
     struct core_error cause; /* that it is down */
     struct client_ask *asks[CLIENT_REQUESTS_MAX];
@@ -104,6 +105,8 @@ struct client_pool_stream {
     bool in_gap;
     core_ns lost_ns;
     uint32_t mended; /* sequences before it belong to the gap */
+    bool behind;     /* packets wait, or have waited, here for those before them: the gap's, or later ones */
+    uint32_t behind_end; /* the first one that has not, once the stream has caught up */
     struct millrace_resumed gap;
     struct millrace_closed sums;
 };
@@ -156,6 +159,8 @@ struct client_ask *client_ask_create(struct client_pool *pool, enum protocol_typ
                                      struct client_pool_stream *stream);
 void client_ask_free(struct client_ask *ask);
 void client_ask_enqueue(struct client_pool *pool, struct client_ask *ask, core_ns due_ns);
+/* The node has no room. */
+void client_link_refuses(struct client_link *link);
 /* Sends it by this link. Anything but CORE_OK: not sent. */
 CORE_CHECKED core_status client_ask_send(struct client_link *link, struct client_ask *ask);
 /* Has been refused there, or the link is lost: places it anew, or ends it. */

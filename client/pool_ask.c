@@ -99,7 +99,10 @@ core_status client_ask_send(struct client_link *link, struct client_ask *ask)
     if (opens(ask)) {
         link->asking++;
         ask->asked++;
+        ask->asked_now++;
     }
+    link->pings += ask->type == PROTOCOL_PING && !ask->resumes;
+    link->pool->urgent = true; /* the silence behind it is watched */
     return CORE_OK;
 }
 
@@ -109,6 +112,13 @@ static double weight_of(const struct client_link *link, core_ns now_ns)
 {
     const double seconds = (double)(now_ns - link->refused_ns) / 1e9;
     return seconds > 10 ? 1 : fmin(1, link->weight * exp2(seconds));
+}
+
+void client_link_refuses(struct client_link *link)
+{
+    link->weight = fmax(weight_of(link, link->pool->now_ns) / 2, WEIGHT_MIN);
+    link->refused_ns = link->pool->now_ns;
+    link->refused++;
 }
 
 static struct client_link *choose_of(struct client_pool *pool, const struct client_ask *ask, bool leaving,
@@ -203,8 +213,9 @@ static void give_up(struct client_pool *pool, struct client_ask *ask)
             may_pass(refused.code) ? (enum millrace_refusal)0 : (enum millrace_refusal)refused.code;
         client_pool_stream_end(pool, stream, MILLRACE_CLOSE_LOST,
                                "its node is gone, and it can not go on elsewhere: %s", refused.text);
-    } else if (ask->type != PROTOCOL_PING) {
-        client_pool_stream_free(pool, stream);
+    } else {
+        if (stream != NULL)
+            client_pool_stream_free(pool, stream);
         client_ask_answer(pool, ask, &refused);
     }
     client_ask_free(ask);
@@ -220,6 +231,7 @@ static void end_round(struct client_pool *pool, struct client_ask *ask)
     const core_ns pause_ns = (core_ns)((double)(ROUND_NS << doublings) * (0.75 + client_pool_draw(pool) / 2));
     ask->rounds++;
     ask->tried = 0;
+    ask->asked_now = 0;
     client_ask_enqueue(pool, ask, pool->now_ns + pause_ns);
 }
 
@@ -245,7 +257,7 @@ void client_ask_again(struct client_pool *pool, struct client_ask *ask)
     }
     if (opens(ask) && !may_pass(ask->refused.code))
         give_up(pool, ask);
-    else if (ask->asked >= pool->attempts * (ask->rounds + 1))
+    else if (ask->asked_now >= pool->attempts)
         end_round(pool, ask);
     else
         client_ask_enqueue(pool, ask, 0);

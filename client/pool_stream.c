@@ -74,8 +74,13 @@ core_status client_pool_check_room(struct millrace *connection, uint32_t id, uin
     struct client_pool_stream *stream = connection->pool == NULL ? NULL : find(connection->pool, id);
     if (stream == NULL)
         return CORE_OK;
-    const size_t given = client_output_waiting(&connection->output) * 3 / 2; /* as records, at most */
+    size_t given =
+        client_output_waiting(&connection->output) * 3 / 2; /* as records, at most, of all streams */
     const size_t limit = connection->pool->kept_bytes_max;
+    if (given > 0 && client_output_waiting(&stream->kept) + given + record_bytes(bytes) > limit) {
+        client_flush(connection); /* and then it is what this one has */
+        given = client_output_waiting(&connection->output) * 3 / 2;
+    }
     if (client_output_waiting(&stream->kept) + given + record_bytes(bytes) > limit &&
         stream->answered_bytes > 0) {
         stream->torn = true; /* a message that is too long: what is told of it goes */
@@ -243,6 +248,8 @@ void client_pool_stream_hand(struct client_pool_stream *stream)
         stream->handed_bytes += record_bytes(header.body_bytes);
         stream->handed++;
     }
+    if (stream->catches_up)
+        stream->behind_end = stream->handed;
     stream->catches_up = false;
     if (stream->closing && !stream->close_sent) {
         status = client_send_close(node, stream->node_id, &error);
@@ -362,7 +369,7 @@ static void mend_result(struct client_pool_stream *stream, uint8_t *body, core_n
     body[1] = (uint8_t)((body[1] & ~changed) | (met ? PROTOCOL_RESULT_MET : 0) |
                         (version >= 2 ? PROTOCOL_RESULT_FAULT : 0));
     put_u64(body + 8, (uint64_t)latency_ns);
-    stream->gap.late += !met;
+    stream->gap.late += !met && stream->in_gap;
 }
 
 static void count(struct client_pool_stream *stream, const uint8_t *body, uint32_t cipher_bytes)
@@ -425,7 +432,9 @@ void client_pool_stream_result(struct client_pool_stream *stream, const struct p
         let_go(stream);
     }
     if (!again) {
-        if (encrypted && stream->in_gap && (int32_t)(sequence - stream->mended) < 0)
+        if (stream->behind && !stream->catches_up && (int32_t)(sequence - stream->behind_end) >= 0)
+            stream->behind = false;
+        if (encrypted && stream->behind)
             mend_result(stream, body, core_time_max(pool->now_ns - eligible, 0),
                         pool->upper->welcome.version);
         if (encrypted)
@@ -464,7 +473,7 @@ void client_pool_stream_detach(struct client_pool *pool, struct client_pool_stre
         stream->lost_ns = pool->now_ns;
     if ((int32_t)(stream->handed - stream->told) > 0)
         stream->gap.resent += stream->handed - stream->told;
-    stream->in_gap = true;
+    stream->in_gap = stream->behind = stream->catches_up = true;
     stream->mended = stream->given;
     stream->place = CLIENT_POOL_LOST;
     stream->close_sent = false;

@@ -8,11 +8,15 @@
 #include <cmocka.h>
 #include <openssl/evp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 #include "client/millrace.h"
+#include "core/address.h"
 #include "core/time.h"
 #include "tests/support/chaos_node.h"
 #include "tests/support/random.h"
@@ -921,6 +925,104 @@ static void test_stays_without_room_elsewhere(void **state)
     }
 }
 
+/* What other streams have buffered is not what this one keeps. */
+static void test_full_by_its_own_bytes(void **state)
+{
+    static const struct chaos_options options = {0};
+    static const enum kind kinds[2] = {CHAIN, CHAIN};
+    const struct millrace_pool pool = {.kept_bytes_max = 10000};
+    struct test_random random = {1};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 0, 1, &pool);
+    open_all(&rig, 2, kinds, &random);
+    for (unsigned i = 0; i < 2; i++)
+        for (unsigned n = 0; n < 20; n++, rig.streams[i].sent++)
+            assert_int_equal(millrace_data(rig.pool, rig.streams[i].id, rig.streams[i].plain[n],
+                                           rig.streams[i].lengths[n] = PACKET_MAX, NULL, NULL),
+                             MILLRACE_OK);
+    run_to_the_end(&rig);
+    rig_stop(&rig);
+}
+
+/* A PING that no node answers is refused: where none is there, and where the one that is says nothing. */
+static void test_ping_without_an_answer(void **state)
+{
+    static const struct chaos_options options[2] = {{0}, {.stuck_at_ping = true}};
+    const struct millrace_pool pool = {.patience_ms = 300};
+    struct millrace_node node = {.size = sizeof node};
+    char error[MILLRACE_TEXT_BYTES];
+    int64_t round_trip_ns;
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        struct rig rig;
+        rig_start(&rig, &options[i], 1, 1, 1, &pool);
+        atomic_store(&rig.nodes[0].hangs_up, true);
+        if (i == 0) {
+            atomic_store(&rig.nodes[0].leaves, true); /* and so its connection is ended */
+            do
+                turn(&rig);
+            while (millrace_pool_node(rig.pool, 0, &node, NULL) == MILLRACE_OK &&
+                   node.state != MILLRACE_NODE_DOWN);
+        }
+        assert_int_equal(millrace_send_ping(rig.pool, NULL, 0, NULL, NULL), MILLRACE_OK);
+        while (rig.refused == 0)
+            turn(&rig);
+        assert_non_null(strstr(rig.refusal, "no node can be reached: unix:"));
+        assert_int_equal(millrace_ping(rig.pool, PATIENCE_MS, &round_trip_ns, error), MILLRACE_REFUSED);
+        assert_non_null(strstr(error, "no node can be reached: unix:"));
+        rig_stop(&rig);
+    }
+}
+
+static void on_alarm(int number)
+{
+    (void)number;
+}
+
+/* Signals do not end the wait for the first node. */
+static void test_signals_while_connecting(void **state)
+{
+    const struct sigaction act = {.sa_handler = on_alarm}; /* without SA_RESTART */
+    const struct itimerval often = {{0, 5000}, {0, 5000}}, never = {0};
+    struct sigaction before;
+    struct core_address address;
+    struct millrace_pool pool = {.size = sizeof pool};
+    struct millrace *connection;
+    char text[64], error[MILLRACE_TEXT_BYTES];
+    int listener;
+    (void)state;
+    snprintf(text, sizeof text, "unix:@millrace-silent-%d", (int)getpid());
+    pool.addresses = text;
+    assert_int_equal(core_address_parse(text, &address, NULL), CORE_OK);
+    assert_int_equal(core_address_listen(&address, 0, &listener, NULL, NULL), CORE_OK);
+    assert_int_equal(sigaction(SIGALRM, &act, &before), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+    assert_int_equal(millrace_pool_connect(&pool, NULL, 200, &connection, error), MILLRACE_TIMEOUT);
+    assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+    assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
+    assert_string_equal(error, "no node of the pool answered in time");
+    close(listener);
+}
+
+/* A path may have commas; a server inside the process is no node. */
+static void test_addresses(void **state)
+{
+    struct millrace *pool;
+    char error[MILLRACE_TEXT_BYTES];
+    const struct millrace_pool embedded = {.size = sizeof embedded,
+                                           .addresses = "unix:/none,embedded:/a.yaml"};
+    const struct millrace_pool comma = {.size = sizeof comma, .addresses = "unix:/none/a,b,unix:/none/c"};
+    (void)state;
+    assert_int_equal(millrace_pool_connect(&embedded, NULL, 1000, &pool, error), MILLRACE_UNSUPPORTED);
+    assert_non_null(
+        strstr(error, "embedded:/a.yaml: the server inside this process can not be a node of a pool"));
+    assert_int_not_equal(millrace_pool_connect(&comma, NULL, 1000, &pool, error), MILLRACE_OK);
+    assert_non_null(strstr(error, "unix:/none/a,b"));
+    assert_int_not_equal(millrace_connect("embedded:/none/a,unix:b", NULL, 1000, &pool, error), MILLRACE_OK);
+    assert_null(strstr(error, "pool"));
+}
+
 static void test_arguments(void **state)
 {
     static const struct millrace_pool bad[] = {
@@ -929,7 +1031,7 @@ static void test_arguments(void **state)
         {.size = sizeof bad[0], .addresses = "unix:/none", .connections = 65},
         {.size = sizeof bad[0], .addresses = ","},
         {.size = sizeof bad[0], .addresses = "unix:/none", .kept_bytes_max = 5u << 20},
-        {.size = sizeof bad[0], .addresses = "unix:/none,nonsense", .connections = 33}};
+        {.size = sizeof bad[0], .addresses = "unix:/none,tcp:nonsense", .connections = 33}};
     const struct millrace_pool gone = {.size = sizeof gone, .addresses = "unix:/none/1,unix:/none/2"};
     struct millrace_node node = {.size = sizeof node};
     struct millrace *pool;
@@ -972,6 +1074,10 @@ int main(void)
         cmocka_unit_test(test_newer_node),
         cmocka_unit_test(test_a_node_that_stays),
         cmocka_unit_test(test_stays_without_room_elsewhere),
+        cmocka_unit_test(test_full_by_its_own_bytes),
+        cmocka_unit_test(test_ping_without_an_answer),
+        cmocka_unit_test(test_signals_while_connecting),
+        cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
