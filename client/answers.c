@@ -22,7 +22,7 @@ static core_status on_welcome(struct millrace *connection, const struct protocol
         return client_fail(connection, CORE_INVALID, CLIENT_BREACH "a second WELCOME");
     if (protocol_welcome_read(body, header->body_bytes, &welcome, &error))
         return breach(connection, &error);
-    if (welcome.version < PROTOCOL_VERSION_MIN || welcome.version > PROTOCOL_VERSION)
+    if (welcome.version < PROTOCOL_VERSION_MIN || welcome.version > connection->version_max)
         return client_fail(connection, CORE_INVALID, CLIENT_BREACH "version %u, which was not offered",
                            welcome.version);
     connection->welcome = client_show_welcome(&welcome);
@@ -121,12 +121,15 @@ static core_status on_refused(struct millrace *connection, const struct protocol
     if (protocol_refused_read(connection->welcome.version, body, header->body_bytes, &refused, &error))
         return breach(connection, &error);
     core_status status = take_request(
-        connection, header, OF(PROTOCOL_OPEN) | OF(PROTOCOL_QUERY) | OF(PROTOCOL_MODIFY) | OF(PROTOCOL_REKEY),
+        connection, header,
+        OF(PROTOCOL_OPEN) | OF(PROTOCOL_QUERY) | OF(PROTOCOL_MODIFY) | OF(PROTOCOL_REKEY) |
+            (connection->pool != NULL ? OF(PROTOCOL_PING) : 0), /* by a pool, that has nobody to ask */
         &request);
     if (status)
         return status;
     uint8_t granted = request.type == PROTOCOL_MODIFY  ? PROTOCOL_MODIFIED
                       : request.type == PROTOCOL_REKEY ? PROTOCOL_REKEYED
+                      : request.type == PROTOCOL_PING  ? PROTOCOL_PONG
                                                        : PROTOCOL_OPENED;
     struct millrace_refused shown = client_show_refused(&refused);
     shown.asked = connection->asked;
@@ -191,6 +194,7 @@ static core_status on_notice(struct millrace *connection, const struct protocol_
     if (stream == NULL && !leaving)
         return client_fail(connection, CORE_INVALID,
                            CLIENT_BREACH "NOTICE of stream %" PRIu32 ", which is not open", header->id);
+    connection->leaving |= leaving;
     const struct millrace_notice shown = client_show_notice(&notice);
     if (connection->callbacks.on_notice != NULL && (leaving || !stream->unwanted))
         connection->callbacks.on_notice(connection->callbacks.argument, header->id, &shown);

@@ -79,7 +79,7 @@ static core_status say_hello(struct millrace *connection, struct core_error *err
         client_output_append(&connection->output, PROTOCOL_HEADER_BYTES + PROTOCOL_HELLO_BYTES, &frame);
     if (status)
         return core_error_set(error, status, "no memory for a connection");
-    protocol_hello_write(frame, PROTOCOL_VERSION_MIN, PROTOCOL_VERSION);
+    protocol_hello_write(frame, PROTOCOL_VERSION_MIN, connection->version_max);
     return CORE_OK;
 }
 
@@ -150,6 +150,7 @@ core_status client_create(struct millrace **connection, struct core_error *error
     }
     (*connection)->wake = (*connection)->transport.descriptor = -1;
     (*connection)->asked = 1;
+    (*connection)->version_max = PROTOCOL_VERSION;
     return CORE_OK;
 }
 
@@ -158,8 +159,8 @@ static core_ns deadline_in(int timeout_ms)
     return timeout_ms < 0 ? CORE_NS_NEVER : core_time_now_ns() + timeout_ms * CORE_NS_PER_MS;
 }
 
-static core_status connect_to(const char *address_text, const struct millrace_tls *tls, int timeout_ms,
-                              struct millrace **connection_out, struct core_error *error)
+core_status client_connect(const char *address_text, const struct millrace_tls *tls, uint16_t version_max,
+                           int timeout_ms, struct millrace **connection_out, struct core_error *error)
 {
     const char *path = embedded_path(address_text);
     core_ns deadline_ns = deadline_in(timeout_ms);
@@ -169,6 +170,7 @@ static core_status connect_to(const char *address_text, const struct millrace_tl
     core_status status = path != NULL ? CORE_OK : parse_address(address_text, &address, &may_share, error);
     if (status || (status = client_create(&connection, error)))
         return status;
+    connection->version_max = version_max;
     if (path == NULL)
         status = client_transport_connect(&connection->transport, &address, tls, deadline_ns, error);
     else {
@@ -194,7 +196,8 @@ millrace_status millrace_connect(const char *address, const struct millrace_tls 
     struct millrace_tls options = {.size = sizeof options};
     core_status status = tls == NULL ? CORE_OK : client_read_tls(tls, &options, client_error(error));
     if (status == CORE_OK)
-        status = connect_to(address, &options, timeout_ms, connection, client_error(error));
+        status =
+            client_connect(address, &options, PROTOCOL_VERSION, timeout_ms, connection, client_error(error));
     return (millrace_status)status;
 }
 

@@ -51,7 +51,9 @@ struct millrace {
     struct client_transport transport; /* kind and descriptor: constant once connected */
     struct millrace_welcome welcome;   /* constant once connected */
     struct millrace_callbacks callbacks;
+    uint16_t version_max; /* that HELLO offers */
     bool welcomed;
+    bool leaving;     /* the server has said so, maybe together with WELCOME */
     bool awaits_lane; /* LANE was sent, and not answered */
     bool receiving;   /* frames are being handled, maybe by a callback */
 
@@ -104,6 +106,11 @@ typedef core_status client_frame_handler(struct millrace *connection, const stru
 
 /* A connection without a transport; CORE_NO_MEMORY. */
 CORE_CHECKED core_status client_create(struct millrace **connection, struct core_error *error);
+
+/* As millrace_connect, to one server, and offers no version above this one. */
+CORE_CHECKED core_status client_connect(const char *address, const struct millrace_tls *tls,
+                                        uint16_t version_max, int timeout_ms, struct millrace **connection,
+                                        struct core_error *error);
 
 /* CLOSED, once it is decoded: for who waits, for the callbacks; the stream, which is open, is gone. */
 void client_take_closed(struct millrace *connection, uint32_t stream, const struct millrace_closed *closed);

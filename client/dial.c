@@ -1,5 +1,6 @@
 #include "client/dial.h"
 
+#include "client/connection.h"
 #include "core/realtime.h"
 
 #include <signal.h>
@@ -11,8 +12,8 @@
 static void *connect_server(void *argument)
 {
     struct client_dial *dial = argument;
-    dial->status = (core_status)millrace_connect(dial->address, &dial->tls, dial->timeout_ms,
-                                                 &dial->connection, dial->error.text);
+    dial->status = client_connect(dial->address, &dial->tls, dial->version_max, dial->timeout_ms,
+                                  &dial->connection, &dial->error);
     (void)!eventfd_write(dial->ended, 1);
     return NULL;
 }

@@ -222,7 +222,7 @@ struct millrace_opened {
     int64_t in_force_ns;    /* from the receipt until the promise held; 0 in the answer to QUERY */
     struct millrace_backup backup;
     uint8_t iv[MILLRACE_BLOCK_BYTES];
-    uint32_t asked; /* nodes that were asked for it: 1, or more of a pool's */
+    uint32_t asked; /* nodes that were asked for it: 1, or of a pool's connections how many */
 };
 
 struct millrace_modified {
@@ -282,8 +282,8 @@ struct millrace_refused {
     int64_t decided_ns;             /* from the request's receipt until it was refused */
     char text[MILLRACE_TEXT_BYTES];
     uint32_t
-        asked; /* nodes that were asked for it: 1, or more of a pool's, the last of which says why; 0: none
-                       could be reached */
+        asked; /* nodes that were asked for it: 1, or of a pool's connections how many, the last of which says
+                  why; 0: none, as where none could be reached, and the pool itself says no */
 };
 
 enum millrace_result_status {
@@ -391,7 +391,7 @@ struct millrace_tls { /* for tls: addresses; NULL members: system trust, no clie
 };
 
 /* All optional (NULL instead of the struct: none). `argument` is passed through. on_refused answers OPEN, QUERY,
- * MODIFY and REKEY. In on_closed millrace_position_of still knows the stream. */
+ * MODIFY and REKEY, and of a pool a PING that no node answers. In on_closed millrace_position_of still knows the stream. */
 struct millrace_callbacks {
     size_t size;
     void (*on_result)(void *argument, const struct millrace_result *result);
@@ -447,17 +447,20 @@ void millrace_disconnect(struct millrace *connection); /* NULL is fine; no other
  *   MILLRACE_FULL for this stream, and goes on when results have come. A buffer may be twice as long.
  * - A node that can not be reached is tried again after 0.1 s, and each time later, up to 10 s; so is one that
  *   ends its connections soon after they were made. A node with streams that says nothing for 2 s, and does not
- *   answer PING in 2 s more, is lost. At each node at most 16 streams at a time wait for an answer:
+ *   answer PING in 2 s more, is lost. At each connection at most 16 streams at a time wait for an answer:
  *   those of a lost node come one after another, and go where there is room.
  * - The keys of its streams stay in the pool until they are closed.
- * - Only connecting waits, and millrace_disconnect, a second at most, for attempts to connect that are under way.
+ * - Only connecting waits, and millrace_disconnect, for attempts to connect that are under way: a second at most,
+ *   and as long as the system's look-up of a host's name takes, which nothing here can bound.
+ * - The first node decides the version of the protocol, and later ones are offered no newer one. One that speaks
+ *   only an older one is turned away while the connection lives.
  *
  * Behind HAProxy one address is many nodes: make several connections to it, about two for each. */
 struct millrace_pool {
     size_t size;
-    const char *addresses; /* 1 to 64, as millrace_connect has them, separated by commas */
+    const char *addresses; /* 1 to 64, as millrace_connect has them but embedded:, separated by commas */
     unsigned connections;  /* to each address; 0: 1. 64 in all at most */
-    unsigned attempts;     /* nodes that are asked for one stream in a row; 0: 3 */
+    unsigned attempts;     /* connections that are asked for one stream in a row; 0: 3 */
     int patience_ms; /* that a stream may be without a node, and a request without an answer; 0: 10,000 */
     uint32_t kept_bytes_max; /* 0: 1 MiB; 4 MiB at most */
 };
@@ -471,7 +474,7 @@ MILLRACE_CHECKED millrace_status millrace_pool_connect(const struct millrace_poo
 enum millrace_node_state {
     MILLRACE_NODE_DOWN = 0, /* text says why */
     MILLRACE_NODE_UP = 1,
-    MILLRACE_NODE_LEAVING = 2, /* it is stopping: no more streams go there */
+    MILLRACE_NODE_LEAVING = 2, /* it is stopping: streams go there only where no other is left */
 };
 
 struct millrace_node {

@@ -6,6 +6,7 @@
 #include "core/protocol_bytes.h"
 #include "core/secret.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,13 +27,30 @@
 #define SILENCE_NS     (2 * CORE_NS_PER_S) /* that a node with streams may say nothing; and then, not even PONG */
 #define STEADY_NS      (10 * CORE_NS_PER_S) /* a link that has lasted so long begins anew with RETRY_NS */
 
+static bool begins_with(const char *text, const char *word)
+{
+    return strncmp(text, word, strlen(word)) == 0;
+}
+
+/* The comma that ends the first address of the list; NULL: the list is one address. A path may have commas: one that
+ * ends an address has the next one's kind behind it, or nothing. */
+static char *end_of_first(char *list)
+{
+    static const char *const kinds[] = {"unix:", "socket:", "tcp:", "tls:", "embedded:", ","};
+    for (char *comma = strchr(list, ','); comma != NULL; comma = strchr(comma + 1, ',')) {
+        if (comma[1] == '\0')
+            return comma;
+        for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+            if (begins_with(comma + 1, kinds[i]))
+                return comma;
+    }
+    return NULL;
+}
+
 bool client_pool_names_several(const char *address)
 {
-    static const char *const kinds[] = {",unix:", ",socket:", ",tcp:", ",tls:"};
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (strstr(address, kinds[i]) != NULL)
-            return true;
-    return false;
+    const char *comma = begins_with(address, "embedded:") ? NULL : end_of_first((char *)address);
+    return comma != NULL && comma[1] != '\0' && comma[1] != ',';
 }
 
 size_t client_pool_unsent_bytes(const struct client_pool *pool)
@@ -91,23 +109,25 @@ static void retry_later(struct client_link *link)
 }
 
 /* Its streams and requests go elsewhere. */
-static void lose(struct client_link *link, const char *why)
+static void lose(struct client_link *link, bool again_at_once, const char *why)
 {
     struct client_pool *pool = link->pool;
     struct millrace *node = link->node;
-    const bool left = link->leaving;
     core_error_set(&link->cause, CORE_CLOSED, "%s: %s", link->address, why);
     link->node = NULL;
     link->blocked = link->leaving = false;
     link->pinged_ns = 0;
-    link->asking = 0;
+    link->asking = link->pings = 0;
     link->losses++;
     retry_later(link);
-    if (left)
-        link->retry_ns = pool->now_ns; /* behind HAProxy another node is there */
+    if (again_at_once)
+        link->retry_ns = pool->now_ns;
     for (uint32_t i = 0; i < pool->stream_room; i++)
         if (pool->streams[i] != NULL && pool->streams[i]->link == link)
-            client_pool_stream_lost(pool, pool->streams[i]);
+            client_pool_stream_detach(pool, pool->streams[i]);
+    for (uint32_t i = 0; i < pool->stream_room; i++)
+        if (pool->streams[i] != NULL && pool->streams[i]->place == CLIENT_POOL_LOST)
+            client_pool_stream_settle(pool, pool->streams[i], link->address);
     for (size_t i = 0; i < CLIENT_REQUESTS_MAX; i++) {
         struct client_ask *ask = link->asks[i];
         link->asks[i] = NULL;
@@ -126,13 +146,16 @@ static core_status adopt(struct client_link *link, struct core_error *error)
         upper->welcome.flags &= (uint16_t)~MILLRACE_HAS_LANES;
         upper->welcomed = true;
     }
-    if (node->welcome.version != upper->welcome.version)
+    if (node->welcome.version !=
+        upper->welcome.version) /* older; or newer, dialled before the first was there */
         return core_error_set(error, CORE_UNSUPPORTED,
-                              "it speaks version %u of the protocol, and the pool's first node version %u",
+                              "it speaks version %u of the protocol, and the pool's first node version %u: a "
+                              "pool that is connected anew has the older one",
                               node->welcome.version, upper->welcome.version);
     if (epoll_ctl(epoll_of(link->pool), EPOLL_CTL_ADD, node->transport.descriptor, &event) != 0)
         return core_error_errno(error, "epoll_ctl");
     node->link = link;
+    link->leaving = node->leaving;
     link->events = POLLIN;
     link->up_ns = link->heard_ns = link->pool->now_ns;
     link->weight = 1;
@@ -163,6 +186,8 @@ static void dial(struct client_link *link)
     struct core_error error;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
     link->dial.timeout_ms = link->pool->attempt_ms;
+    link->dial.version_max = /* a newer node speaks that of the first one too */
+        link->pool->upper->welcomed ? link->pool->upper->welcome.version : PROTOCOL_VERSION;
     core_status status = client_dial_begin(&link->dial, &error);
     if (status == CORE_OK &&
         epoll_ctl(epoll_of(link->pool), EPOLL_CTL_ADD, client_dial_descriptor(&link->dial), &event) == 0)
@@ -194,7 +219,7 @@ static void process(struct client_link *link)
     if (link->dial.begun)
         take_dial(link);
     else if (link->node != NULL && client_process(link->node, READS, &error) != CORE_OK)
-        lose(link, error.text);
+        lose(link, link->leaving, error.text); /* behind HAProxy another node is there */
 }
 
 /* ---- frames of a node ---- */
@@ -204,11 +229,8 @@ static void refused(struct client_link *link, struct client_ask *ask, const uint
     struct core_error error;
     if (protocol_refused_read(link->node->welcome.version, body, bytes, &ask->refused, &error))
         return; /* its own handler has read the same */
-    if (ask->refused.code == PROTOCOL_REFUSED_CAPACITY) {
-        link->weight = link->weight > 1.0 / 32 ? link->weight / 2 : 1.0 / 64;
-        link->refused_ns = link->pool->now_ns;
-        link->refused++;
-    }
+    if (ask->refused.code == PROTOCOL_REFUSED_CAPACITY)
+        client_link_refuses(link);
     link->leaving |= ask->refused.code == PROTOCOL_REFUSED_DRAINING;
     ask->tried |= UINT64_C(1) << (link - link->pool->links);
     client_ask_again(link->pool, ask);
@@ -219,7 +241,10 @@ static void answered(struct client_link *link, const struct protocol_header *hea
     struct client_pool *pool = link->pool;
     struct client_ask **slot = &link->asks[header->id % CLIENT_REQUESTS_MAX], *ask = *slot;
     *slot = NULL;
+    if (ask == NULL)
+        return; /* of a stream that has gone on without the answer */
     if (ask->type == PROTOCOL_PING) {
+        link->pings -= !ask->resumes;
         if (!ask->resumes)
             client_pool_tell(pool, PROTOCOL_PONG, ask->request, 0, body, header->body_bytes);
     } else if (ask->type == PROTOCOL_MODIFY || ask->type == PROTOCOL_REKEY) {
@@ -231,7 +256,10 @@ static void answered(struct client_link *link, const struct protocol_header *hea
             return;
         }
         pool->upper->asked = ask->asked;
-        if (ask->type == PROTOCOL_QUERY) {
+        if (ask->stream == NULL || (ask->type == PROTOCOL_QUERY && ask->resumes)) {
+            if (ask->stream != NULL)
+                client_pool_stream_sought(pool, ask->stream, NULL);
+        } else if (ask->type == PROTOCOL_QUERY) {
             client_pool_stream_free(pool, ask->stream);
             client_pool_tell(pool, PROTOCOL_OPENED, ask->request, 0, body, header->body_bytes);
         } else {
@@ -262,17 +290,19 @@ core_status client_pool_take_frame(struct millrace *node, const struct protocol_
     case PROTOCOL_PONG:
         answered(link, header, own);
         break;
-    case PROTOCOL_RESULT:
-        client_pool_stream_result(stream, header, own);
+    case PROTOCOL_RESULT: /* without a stream, these three: it has been ended here, and its CLOSE is on its way */
+        if (stream != NULL)
+            client_pool_stream_result(stream, header, own);
         break;
     case PROTOCOL_NOTICE:
         if (stream != NULL)
             client_pool_tell(link->pool, PROTOCOL_NOTICE, stream->id, 0, body, header->body_bytes);
-        else
+        else if (header->id == 0)
             link->leaving = true; /* of the connection: there is no other notice of that kind */
         break;
     case PROTOCOL_CLOSED:
-        client_pool_stream_closed(stream, (enum millrace_close_reason)get_u32(body));
+        if (stream != NULL)
+            client_pool_stream_closed(stream, (enum millrace_close_reason)get_u32(body));
         break;
     default: /* ERROR: of a packet that crossed CLOSED, or it ends the connection */
         break;
@@ -302,45 +332,53 @@ static void flush_all(struct client_pool *pool)
         }
 }
 
+/* One that has no node is ended when it has one, or is given up. */
 static void end_doomed(struct client_pool *pool)
 {
+    pool->doomed = false;
     for (uint32_t i = 0; i < pool->stream_room; i++) {
         struct client_pool_stream *stream = pool->streams[i];
         struct core_error error;
         if (stream == NULL || stream->doom == NULL || stream->link == NULL)
             continue;
-        (void)!client_send_close(stream->link->node, stream->node_id, &error);
+        if (client_send_close(stream->link->node, stream->node_id, &error) == CORE_FULL) {
+            stream->link->blocked = true; /* later: the node would keep the stream */
+            continue;
+        }
         client_pool_stream_end(pool, stream, MILLRACE_CLOSE_LOST, "%s", stream->doom);
     }
 }
 
 /* The streams of a node that is about to stop go elsewhere, a few at a time: those that wait for their turn are
  * served meanwhile. */
-static void leave(struct client_pool *pool, struct client_link *link)
+static core_ns leave(struct client_pool *pool, struct client_link *link)
 {
     unsigned moving = 0;
     bool elsewhere = false;
+    core_ns next_ns = CORE_NS_NEVER;
     for (unsigned i = 0; i < pool->link_count; i++)
         elsewhere |= pool->links[i].node != NULL && !pool->links[i].leaving;
     for (uint32_t i = 0; i < pool->stream_room; i++)
-        moving += pool->streams[i] != NULL && pool->streams[i]->place == CLIENT_POOL_MOVING;
+        moving += pool->streams[i] != NULL &&
+                  (pool->streams[i]->place == CLIENT_POOL_MOVING || pool->streams[i]->seek != NULL);
     for (uint32_t i = 0; elsewhere && moving < CLIENT_POOL_ASKS_MAX && i < pool->stream_room; i++)
         if (pool->streams[i] != NULL && pool->streams[i]->link == link)
-            moving += client_pool_stream_move(pool->streams[i]);
+            moving += client_pool_stream_move(pool, pool->streams[i], &next_ns);
+    return next_ns;
 }
 
 /* A node that vanished without a word: its machine, or the way to it. Returns when to look again. */
 static core_ns watch_silence(struct client_pool *pool, struct client_link *link)
 {
     const core_ns since_ns = link->pinged_ns > 0 ? link->pinged_ns : link->heard_ns;
-    if (link->streams + link->asking == 0) {
+    if (link->streams + link->asking + link->pings == 0) {
         link->heard_ns = pool->now_ns;
         return CORE_NS_NEVER;
     }
     if (pool->now_ns < since_ns + SILENCE_NS)
         return since_ns + SILENCE_NS;
     if (link->pinged_ns > 0) {
-        lose(link, "it says nothing any more");
+        lose(link, false, "it says nothing any more");
         return pool->now_ns;
     }
     struct client_ask *ask = client_ask_create(pool, PROTOCOL_PING, 0, NULL);
@@ -356,15 +394,15 @@ static core_ns watch_silence(struct client_pool *pool, struct client_link *link)
 static void look(struct client_pool *pool)
 {
     core_ns next_ns = CORE_NS_NEVER;
-    if (pool->urgent)
+    if (pool->doomed)
         end_doomed(pool);
     pool->urgent = false;
     for (unsigned i = 0; i < pool->link_count; i++) {
         struct client_link *link = &pool->links[i];
         if (link->node != NULL && link->leaving)
-            leave(pool, link);
-        if (link->node != NULL)
-            next_ns = core_time_min(next_ns, watch_silence(pool, link));
+            next_ns = core_time_min(next_ns, leave(pool, link));
+        if (link->node != NULL && link->leaving && link->streams + link->asking + link->pings == 0)
+            lose(link, false, "it is leaving"); /* whether it has stayed, only a new connection tells */
         if (link->node != NULL || link->dial.begun)
             continue;
         if (link->retry_ns <= pool->now_ns)
@@ -373,8 +411,11 @@ static void look(struct client_pool *pool)
             next_ns = core_time_min(next_ns, link->retry_ns);
     }
     next_ns = core_time_min(next_ns, client_asks_look(pool));
+    for (unsigned i = 0; i < pool->link_count; i++) /* behind what may have been asked just now */
+        if (pool->links[i].node != NULL)
+            next_ns = core_time_min(next_ns, watch_silence(pool, &pool->links[i]));
     flush_all(pool);
-    arm(pool, next_ns);
+    arm(pool, pool->doomed ? pool->now_ns : next_ns);
 }
 
 static core_status pool_read(struct client_transport *transport, void *room, size_t bytes, size_t *got,
@@ -426,9 +467,10 @@ static core_status take(struct client_pool *pool, const struct protocol_header *
     const uint32_t id = changes ? get_u32(body) : header->id;
     if (header->type == PROTOCOL_OPEN || header->type == PROTOCOL_QUERY || header->type == PROTOCOL_PING)
         return take_request(pool, header, body, error);
-    if (id >= 1 && id <= pool->stream_room && pool->streams[id - 1] != NULL)
-        client_pool_stream_take(pool, pool->streams[id - 1], header, body);
-    return CORE_OK; /* also where the stream has ended meanwhile, as CLOSED says */
+    struct client_pool_stream *stream = id >= 1 && id <= pool->stream_room ? pool->streams[id - 1] : NULL;
+    if (client_pool_stream_take(pool, stream, header, body) == CORE_OK)
+        return CORE_OK;
+    return core_error_set(error, CORE_NO_MEMORY, "no memory for a request to a pool");
 }
 
 static core_status pool_write(struct client_transport *transport, const struct iovec *parts, int count,
@@ -437,6 +479,7 @@ static core_status pool_write(struct client_transport *transport, const struct i
     struct client_pool *pool = transport->pool;
     core_status status = CORE_OK;
     *written = 0;
+    pool->writes++;
     pool->now_ns = core_time_now_ns();
     for (int i = 0; i < count; i++) {
         const uint8_t *frame = parts[i].iov_base, *end = frame + parts[i].iov_len;
@@ -452,7 +495,7 @@ static core_status pool_write(struct client_transport *transport, const struct i
         *written += parts[i].iov_len;
     }
     flush_all(pool);
-    if (pool->urgent)
+    if (pool->urgent || pool->doomed)
         arm(pool, 1);
     return status;
 }
@@ -489,6 +532,7 @@ static void pool_close(struct client_transport *transport)
     if (pool->timer >= 0)
         close(pool->timer);
     free(pool->streams);
+    free(pool->freed);
     free(pool->links);
     free(pool->addresses);
     free(pool);
@@ -503,12 +547,22 @@ static core_status no_memory(struct core_error *error)
     return core_error_set(error, CORE_NO_MEMORY, "no memory for a pool");
 }
 
+/* Cuts the first address off the list. */
+static char *cut_address(char **rest)
+{
+    char *address = *rest, *comma = end_of_first(address);
+    *rest = comma == NULL ? address + strlen(address) : comma + 1;
+    if (comma != NULL)
+        *comma = '\0';
+    return address;
+}
+
 /* Cuts the list at its commas. */
 static core_status make_links(struct client_pool *pool, unsigned connections, struct core_error *error)
 {
     unsigned count = 1;
-    for (const char *at = pool->addresses; *at != '\0'; at++)
-        count += *at == ',';
+    for (char *at = pool->addresses; (at = end_of_first(at)) != NULL; at++)
+        count++;
     if (connections > CLIENT_POOL_LINKS_MAX || count * connections > CLIENT_POOL_LINKS_MAX)
         return core_error_set(error, CORE_INVALID,
                               "a pool has %d connections at most, not %u to each of %u addresses",
@@ -516,11 +570,18 @@ static core_status make_links(struct client_pool *pool, unsigned connections, st
     pool->links = calloc((size_t)count * connections, sizeof *pool->links);
     if (pool->links == NULL)
         return no_memory(error);
-    char *rest = NULL, *address = strtok_r(pool->addresses, ",", &rest);
-    for (; address != NULL; address = strtok_r(NULL, ",", &rest))
-        for (unsigned i = 0; i < connections; i++)
+    for (char *rest = pool->addresses; *rest != '\0';) {
+        const char *address = cut_address(&rest);
+        if (begins_with(address, "embedded:"))
+            return core_error_set(
+                error, CORE_UNSUPPORTED,
+                "%.200s: the server inside this process can not be a node of a pool; give it a "
+                "unix: listener, and that address",
+                address);
+        for (unsigned i = 0; *address != '\0' && i < connections; i++)
             pool->links[pool->link_count++] =
                 (struct client_link){.pool = pool, .address = address, .weight = 1};
+    }
     return pool->link_count > 0 ? CORE_OK : core_error_set(error, CORE_INVALID, "a pool without an address");
 }
 
@@ -551,6 +612,7 @@ static core_status set_up(struct client_pool *pool, const struct millrace_pool *
     pool->patience_ns = (given->patience_ms > 0 ? given->patience_ms : PATIENCE_MS) * CORE_NS_PER_MS;
     pool->kept_bytes_max = given->kept_bytes_max > 0 ? given->kept_bytes_max : KEPT_BYTES;
     pool->queue_end = &pool->queue;
+    pool->writes = 1; /* ids that were never used are free at the first one */
     pool->random = (uint64_t)core_time_now_ns() | 1;
     pool->addresses = strdup(given->addresses);
     if (pool->addresses == NULL)
@@ -588,8 +650,10 @@ static core_status connect_all(struct client_pool *pool, core_ns deadline_ns, in
         const int left_ms = client_milliseconds_until(deadline_ns);
         if (left_ms == 0 && !upper->welcomed)
             return core_error_set(error, CORE_TIMEOUT, "no node of the pool answered in time");
-        if (left_ms == 0 || poll(&ready, 1, left_ms) < 0)
+        if (left_ms == 0)
             break;
+        if (poll(&ready, 1, left_ms) < 0 && errno != EINTR)
+            return core_error_errno(error, "poll");
     }
     pool->attempt_ms = timeout_ms >= 0 && timeout_ms < ATTEMPT_MS ? timeout_ms : ATTEMPT_MS;
     if (status == CORE_OK && !upper->welcomed)

@@ -28,9 +28,9 @@ struct client_ask {
     enum protocol_type type;           /* OPEN, QUERY, MODIFY, REKEY or PING */
     bool resumes;                      /* the pool's own: a stream that has lost its node */
     uint32_t request;                  /* the upper connection's */
-    struct client_pool_stream *stream; /* NULL: PING */
+    struct client_pool_stream *stream; /* NULL: PING; or it has ended meanwhile */
     uint64_t tried;                    /* links that were asked in this round, bit by bit */
-    unsigned asked, rounds;
+    unsigned asked, asked_now, rounds; /* in all; in this round; rounds that are over */
     core_ns begun_ns, due_ns;
     struct protocol_refused refused; /* the last answer; or why nobody was asked */
     uint8_t payload[PROTOCOL_PING_BYTES_MAX];
@@ -43,7 +43,7 @@ struct client_link {
     const char *address;
     struct client_dial dial;
     struct millrace *node; /* NULL: down */
-    bool leaving;          /* it is stopping */
+    bool leaving;          /* it is stopping, or was: asked only where nobody else is left */
     bool tried;            /* to be connected, once */
     bool blocked;          /* a stream waits for room in its output */
     short events;          /* that epoll looks for */
@@ -52,6 +52,7 @@ struct client_link {
     double weight; /* 1, halved by each refusal for capacity, doubled by each second since refused_ns */
     core_ns refused_ns;
     uint32_t streams, asking; /* there; waiting for its answer */
+    uint32_t pings;           /* of the upper connection, that it has not answered */
     uint64_t opened, refused, lost, losses;
     struct core_error cause; /* that it is down */
     struct client_ask *asks[CLIENT_REQUESTS_MAX];
@@ -61,6 +62,7 @@ enum client_pool_place {
     CLIENT_POOL_ASKED, /* new, or without a node: an ask has it */
     CLIENT_POOL_THERE,
     CLIENT_POOL_MOVING, /* closed at its node, to go on elsewhere */
+    CLIENT_POOL_LOST,   /* taken off its node, and what becomes of it is not decided yet */
 };
 
 /* A stream of a pool: one struct, since each packet needs nearly all of it. Sequences are the upper connection's.
@@ -72,6 +74,10 @@ struct client_pool_stream {
     uint8_t key[PROTOCOL_KEY_NAME_MAX + 1];
     struct client_link *link;
     uint32_t node_id, queue_packets;
+    /* Where its node is leaving: another one is asked (QUERY) before it is closed there; NULL: none is. */
+    struct client_ask *seek;
+    bool may_move;    /* another one has room */
+    core_ns stays_ns; /* no other one has, and none is asked before this */
 
     /* What is kept: records of sequences [first, given), of which [first, answered) have results from this node,
      * [first, handed) went to it, and [first, told) have been told. */
@@ -92,7 +98,6 @@ struct client_pool_stream {
     bool modifies, rekeys; /* unanswered */
     bool has_next_key;     /* in force from message next_first on, and not yet all there is */
     bool awaits_key;       /* nothing is handed before the node has it */
-    uint32_t modify_request, rekey_request;
     struct protocol_modify modify;
     struct protocol_rekey next; /* its key is next_key */
     uint8_t next_key[PROTOCOL_KEY_NAME_MAX + 1];
@@ -100,6 +105,8 @@ struct client_pool_stream {
     bool in_gap;
     core_ns lost_ns;
     uint32_t mended; /* sequences before it belong to the gap */
+    bool behind;     /* packets wait, or have waited, here for those before them: the gap's, or later ones */
+    uint32_t behind_end; /* the first one that has not, once the stream has caught up */
     struct millrace_resumed gap;
     struct millrace_closed sums;
 };
@@ -113,10 +120,14 @@ struct client_pool {
     int attempt_ms;
     int timer;
     bool urgent; /* there is something to do at once */
+    bool doomed; /* a stream may be, and be in a place where it can be ended */
     core_ns now_ns;
     uint64_t random;
     struct client_pool_stream **streams; /* by id - 1; NULL: free */
     uint32_t stream_room;
+    /* How many `write`s had begun, this one included; and when an id became free. What the upper connection had
+     * buffered by then for the stream that had it goes with the next one: only then may another stream have it. */
+    uint64_t writes, *freed;
     struct client_ask *queue, **queue_end;
     char *addresses, *tls_texts[4]; /* owned */
 };
@@ -148,6 +159,8 @@ struct client_ask *client_ask_create(struct client_pool *pool, enum protocol_typ
                                      struct client_pool_stream *stream);
 void client_ask_free(struct client_ask *ask);
 void client_ask_enqueue(struct client_pool *pool, struct client_ask *ask, core_ns due_ns);
+/* The node has no room. */
+void client_link_refuses(struct client_link *link);
 /* Sends it by this link. Anything but CORE_OK: not sent. */
 CORE_CHECKED core_status client_ask_send(struct client_link *link, struct client_ask *ask);
 /* Has been refused there, or the link is lost: places it anew, or ends it. */
@@ -160,18 +173,29 @@ core_ns client_asks_look(struct client_pool *pool);
 CORE_CHECKED core_status client_pool_stream_create(struct client_pool *pool, const struct protocol_open *open,
                                                    struct client_pool_stream **stream);
 void client_pool_stream_free(struct client_pool *pool, struct client_pool_stream *stream);
-/* Takes a DATA, CLOSE, MODIFY or REKEY of the upper connection. */
-void client_pool_stream_take(struct client_pool *pool, struct client_pool_stream *stream,
-                             const struct protocol_header *header, const uint8_t *body);
+/* Takes a DATA, CLOSE, MODIFY or REKEY of the upper connection; stream is NULL where it has ended meanwhile.
+ * CORE_NO_MEMORY: a request that can not even be refused. */
+CORE_CHECKED core_status client_pool_stream_take(struct client_pool *pool, struct client_pool_stream *stream,
+                                                 const struct protocol_header *header, const uint8_t *body);
+/* It is ended as soon as its place allows: CLOSED with reason LOST and this text, which is constant. */
+void client_pool_stream_doom(struct client_pool *pool, struct client_pool_stream *stream, const char *why);
 /* What it is to be opened with now. */
-struct protocol_open client_pool_stream_open(struct client_pool_stream *stream);
+struct protocol_open client_pool_stream_open(const struct client_pool_stream *stream, bool resumes);
 /* A node has it. */
 void client_pool_stream_opened(struct client_link *link, struct client_ask *ask, uint8_t *body,
                                uint32_t bytes);
-/* Its node is gone, or is to be left: asks for another one. */
-void client_pool_stream_lost(struct client_pool *pool, struct client_pool_stream *stream);
-/* Closes it at its node, to go on elsewhere; false: not now, or it ends anyway. */
-bool client_pool_stream_move(struct client_pool_stream *stream);
+/* Its node is gone, or has closed it. Two steps, since the second may call the application back, which may then use
+ * all streams: none may be at a node that is gone. The first takes it off its node; the second asks for another
+ * one, or ends it. */
+void client_pool_stream_detach(struct client_pool *pool, struct client_pool_stream *stream);
+void client_pool_stream_settle(struct client_pool *pool, struct client_pool_stream *stream,
+                               const char *address);
+/* Its node is leaving: asks for room elsewhere and, when there is some, closes it at its node, to go on there. Returns
+ * whether it is about that now; *next_ns: when to call again, at the latest. */
+bool client_pool_stream_move(struct client_pool *pool, struct client_pool_stream *stream, core_ns *next_ns);
+/* What was found out about room elsewhere: NULL for some. */
+void client_pool_stream_sought(struct client_pool *pool, struct client_pool_stream *stream,
+                               const struct protocol_refused *refused);
 /* CLOSED to the upper connection; the stream is gone. */
 void client_pool_stream_end(struct client_pool *pool, struct client_pool_stream *stream,
                             enum millrace_close_reason reason, const char *format, ...) CORE_PRINTF(4, 5);

@@ -76,7 +76,7 @@ core_status client_ask_send(struct client_link *link, struct client_ask *ask)
     switch (ask->type) {
     case PROTOCOL_OPEN:
     case PROTOCOL_QUERY:
-        open = client_pool_stream_open(ask->stream);
+        open = client_pool_stream_open(ask->stream, ask->resumes);
         status = client_send_open(link->node, ask->type, &open, &request, &error);
         break;
     case PROTOCOL_MODIFY:
@@ -99,7 +99,10 @@ core_status client_ask_send(struct client_link *link, struct client_ask *ask)
     if (opens(ask)) {
         link->asking++;
         ask->asked++;
+        ask->asked_now++;
     }
+    link->pings += ask->type == PROTOCOL_PING && !ask->resumes;
+    link->pool->urgent = true; /* the silence behind it is watched */
     return CORE_OK;
 }
 
@@ -111,15 +114,21 @@ static double weight_of(const struct client_link *link, core_ns now_ns)
     return seconds > 10 ? 1 : fmin(1, link->weight * exp2(seconds));
 }
 
-/* *waits: there is one that will do, later. */
-static struct client_link *choose(struct client_pool *pool, const struct client_ask *ask, bool *waits)
+void client_link_refuses(struct client_link *link)
+{
+    link->weight = fmax(weight_of(link, link->pool->now_ns) / 2, WEIGHT_MIN);
+    link->refused_ns = link->pool->now_ns;
+    link->refused++;
+}
+
+static struct client_link *choose_of(struct client_pool *pool, const struct client_ask *ask, bool leaving,
+                                     bool *waits)
 {
     struct client_link *best = NULL;
     double least = INFINITY;
-    *waits = false;
     for (unsigned i = 0; i < pool->link_count; i++) {
         struct client_link *link = &pool->links[i];
-        if (link->node == NULL || link->leaving || (ask->tried >> i & 1) != 0)
+        if (link->node == NULL || link->leaving != leaving || (ask->tried >> i & 1) != 0)
             continue;
         if (opens(ask) && link->asking >= CLIENT_POOL_ASKS_MAX) {
             *waits = true;
@@ -133,6 +142,20 @@ static struct client_link *choose(struct client_pool *pool, const struct client_
         }
     }
     return best;
+}
+
+/* Is it for a stream that is about to leave its node? */
+static bool seeks(const struct client_ask *ask)
+{
+    return ask->type == PROTOCOL_QUERY && ask->resumes;
+}
+
+/* One that is leaving is the last resort: it may have stayed. *waits: there is one that will do, later. */
+static struct client_link *choose(struct client_pool *pool, const struct client_ask *ask, bool *waits)
+{
+    *waits = false;
+    struct client_link *link = choose_of(pool, ask, false, waits);
+    return link != NULL || *waits || seeks(ask) ? link : choose_of(pool, ask, true, waits);
 }
 
 static bool is_any_up(const struct client_pool *pool)
@@ -175,6 +198,11 @@ static void give_up(struct client_pool *pool, struct client_ask *ask)
 {
     struct client_pool_stream *stream = ask->stream;
     struct protocol_refused refused = ask->refused;
+    if (seeks(ask)) {
+        client_pool_stream_sought(pool, stream, &ask->refused);
+        client_ask_free(ask);
+        return;
+    }
     if (ask->asked == 0)
         snprintf(refused.text, sizeof refused.text, "no node can be reached: %.400s", cause_of(pool));
     else
@@ -185,8 +213,9 @@ static void give_up(struct client_pool *pool, struct client_ask *ask)
             may_pass(refused.code) ? (enum millrace_refusal)0 : (enum millrace_refusal)refused.code;
         client_pool_stream_end(pool, stream, MILLRACE_CLOSE_LOST,
                                "its node is gone, and it can not go on elsewhere: %s", refused.text);
-    } else if (ask->type != PROTOCOL_PING) {
-        client_pool_stream_free(pool, stream);
+    } else {
+        if (stream != NULL)
+            client_pool_stream_free(pool, stream);
         client_ask_answer(pool, ask, &refused);
     }
     client_ask_free(ask);
@@ -194,7 +223,7 @@ static void give_up(struct client_pool *pool, struct client_ask *ask)
 
 static void end_round(struct client_pool *pool, struct client_ask *ask)
 {
-    if (!ask->resumes && is_any_up(pool)) {
+    if (seeks(ask) || (!ask->resumes && is_any_up(pool))) {
         give_up(pool, ask);
         return;
     }
@@ -202,6 +231,7 @@ static void end_round(struct client_pool *pool, struct client_ask *ask)
     const core_ns pause_ns = (core_ns)((double)(ROUND_NS << doublings) * (0.75 + client_pool_draw(pool) / 2));
     ask->rounds++;
     ask->tried = 0;
+    ask->asked_now = 0;
     client_ask_enqueue(pool, ask, pool->now_ns + pause_ns);
 }
 
@@ -220,13 +250,14 @@ void client_ask_place(struct client_pool *pool, struct client_ask *ask)
 
 void client_ask_again(struct client_pool *pool, struct client_ask *ask)
 {
-    if (!asks_for_node(ask) || (ask->type == PROTOCOL_PING && ask->resumes)) {
+    const bool is_own_ping = ask->type == PROTOCOL_PING && ask->resumes;
+    if (!asks_for_node(ask) || is_own_ping || (opens(ask) && ask->stream == NULL)) {
         client_ask_free(ask); /* its stream knows by itself */
         return;
     }
     if (opens(ask) && !may_pass(ask->refused.code))
         give_up(pool, ask);
-    else if (ask->asked >= pool->attempts * (ask->rounds + 1))
+    else if (ask->asked_now >= pool->attempts)
         end_round(pool, ask);
     else
         client_ask_enqueue(pool, ask, 0);
@@ -240,6 +271,10 @@ static bool look_at(struct client_pool *pool, struct client_ask *ask)
     bool waits;
     if (!asks_for_node(ask)) {
         client_ask_answer(pool, ask, &ask->refused);
+        client_ask_free(ask);
+        return true;
+    }
+    if (opens(ask) && ask->stream == NULL) {
         client_ask_free(ask);
         return true;
     }

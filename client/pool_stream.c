@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SEEK_NS           CORE_NS_PER_S          /* until others are asked again for room, behind refusals */
 #define SLOW_NS           (100 * CORE_NS_PER_MS) /* an interval beside which round trips are nothing */
 #define RECORD_HEAD_BYTES 8 /* the time at which the packet was eligible; then its frame */
 
@@ -73,8 +74,13 @@ core_status client_pool_check_room(struct millrace *connection, uint32_t id, uin
     struct client_pool_stream *stream = connection->pool == NULL ? NULL : find(connection->pool, id);
     if (stream == NULL)
         return CORE_OK;
-    const size_t given = client_output_waiting(&connection->output) * 3 / 2; /* as records, at most */
+    size_t given =
+        client_output_waiting(&connection->output) * 3 / 2; /* as records, at most, of all streams */
     const size_t limit = connection->pool->kept_bytes_max;
+    if (given > 0 && client_output_waiting(&stream->kept) + given + record_bytes(bytes) > limit) {
+        client_flush(connection); /* and then it is what this one has */
+        given = client_output_waiting(&connection->output) * 3 / 2;
+    }
     if (client_output_waiting(&stream->kept) + given + record_bytes(bytes) > limit &&
         stream->answered_bytes > 0) {
         stream->torn = true; /* a message that is too long: what is told of it goes */
@@ -94,15 +100,18 @@ core_status client_pool_stream_create(struct client_pool *pool, const struct pro
                                       struct client_pool_stream **stream_out)
 {
     uint32_t slot = 0;
-    while (slot < pool->stream_room && pool->streams[slot] != NULL)
+    while (slot < pool->stream_room && (pool->streams[slot] != NULL || pool->freed[slot] + 1 >= pool->writes))
         slot++;
     if (slot == pool->stream_room) {
         const uint32_t room = pool->stream_room == 0 ? 16 : 2 * pool->stream_room;
         struct client_pool_stream **larger = realloc(pool->streams, room * sizeof *larger);
-        if (larger == NULL)
+        pool->streams = larger != NULL ? larger : pool->streams;
+        uint64_t *freed = larger == NULL ? NULL : realloc(pool->freed, room * sizeof *freed);
+        if (freed == NULL)
             return CORE_NO_MEMORY;
         memset(larger + slot, 0, (room - slot) * sizeof *larger);
-        pool->streams = larger;
+        memset(freed + slot, 0, (room - slot) * sizeof *freed);
+        pool->freed = freed;
         pool->stream_room = room;
     }
     struct client_pool_stream *stream = calloc(1, sizeof *stream);
@@ -118,11 +127,63 @@ core_status client_pool_stream_create(struct client_pool *pool, const struct pro
     return CORE_OK;
 }
 
+static struct protocol_refused refusal(enum protocol_refusal code)
+{
+    struct protocol_refused refused = {.code = code};
+    snprintf(refused.text, sizeof refused.text, "%s",
+             code == PROTOCOL_REFUSED_STREAM
+                 ? "the stream has ended"
+                 : "the stream is between two nodes, or has another request of this kind; ask again later");
+    return refused;
+}
+
+/* MODIFY and REKEY that its node has not answered are refused, later in this turn; the answer, which may still come,
+ * is for nobody then. */
+static void drop_changes(struct client_pool *pool, struct client_pool_stream *stream,
+                         enum protocol_refusal code)
+{
+    const bool asks = stream->modifies || stream->rekeys || stream->awaits_key;
+    for (size_t i = 0; asks && i < CLIENT_REQUESTS_MAX; i++) {
+        struct client_ask *ask = stream->link->asks[i];
+        if (ask == NULL || ask->stream != stream)
+            continue;
+        stream->link->asks[i] = NULL;
+        if (ask->resumes) {
+            client_ask_free(ask); /* the pool's own */
+            continue;
+        }
+        ask->stream = NULL;
+        ask->refused = refusal(code);
+        client_ask_enqueue(pool, ask, 0);
+    }
+    stream->modifies = stream->rekeys = stream->awaits_key = false;
+}
+
+/* What still comes of it from the node is for nobody. */
+static void leave_link(struct client_pool *pool, struct client_pool_stream *stream,
+                       enum protocol_refusal code)
+{
+    if (stream->seek != NULL)
+        stream->seek->stream = NULL;
+    stream->seek = NULL;
+    stream->may_move = false;
+    stream->stays_ns = 0;
+    struct client_link *link = stream->link;
+    struct client_stream *there =
+        link->node == NULL ? NULL : client_streams_find(&link->node->streams, stream->node_id);
+    drop_changes(pool, stream, code);
+    if (there != NULL && there->owner == stream)
+        there->owner = NULL;
+    link->streams--;
+    stream->link = NULL;
+}
+
 void client_pool_stream_free(struct client_pool *pool, struct client_pool_stream *stream)
 {
     if (stream->link != NULL)
-        stream->link->streams--;
+        leave_link(pool, stream, PROTOCOL_REFUSED_STREAM);
     pool->streams[stream->id - 1] = NULL;
+    pool->freed[stream->id - 1] = pool->writes;
     stream->kept.secret = true;
     client_output_free(&stream->kept);
     core_secret_wipe(stream, sizeof *stream);
@@ -144,6 +205,13 @@ void client_pool_stream_end(struct client_pool *pool, struct client_pool_stream 
         client_take_closed(pool->upper, id, &closed);
 }
 
+void client_pool_stream_doom(struct client_pool *pool, struct client_pool_stream *stream, const char *why)
+{
+    if (stream->doom == NULL)
+        stream->doom = why;
+    pool->doomed = true;
+}
+
 /* ---- to the node ---- */
 
 void client_pool_stream_hand(struct client_pool_stream *stream)
@@ -151,7 +219,13 @@ void client_pool_stream_hand(struct client_pool_stream *stream)
     struct core_error error;
     uint8_t *room;
     core_status status = CORE_OK;
-    if (stream->place != CLIENT_POOL_THERE || stream->awaits_key)
+    if (stream->place != CLIENT_POOL_THERE)
+        return;
+    if (stream->doom != NULL) {
+        stream->link->pool->doomed = true;
+        return;
+    }
+    if (stream->awaits_key)
         return;
     struct millrace *node = stream->link->node;
     while (stream->handed_bytes < client_output_waiting(&stream->kept)) {
@@ -164,13 +238,18 @@ void client_pool_stream_hand(struct client_pool_stream *stream)
             client_send_data(node, stream->node_id, header.body_bytes, header.flags, &room, NULL, &error);
         stream->link->blocked |= status == CORE_FULL;
         if (status == CORE_INVALID)
-            stream->doom = "a node takes no packets of this length";
+            client_pool_stream_doom(stream->link->pool, stream,
+                                    header.body_bytes > node->welcome.packet_bytes_max
+                                        ? "a node takes no packets of this length"
+                                        : "a node does not take the flags of a packet");
         if (status)
             return;
         memcpy(room, record + RECORD_HEAD_BYTES + PROTOCOL_HEADER_BYTES, header.body_bytes);
         stream->handed_bytes += record_bytes(header.body_bytes);
         stream->handed++;
     }
+    if (stream->catches_up)
+        stream->behind_end = stream->handed;
     stream->catches_up = false;
     if (stream->closing && !stream->close_sent) {
         status = client_send_close(node, stream->node_id, &error);
@@ -181,51 +260,60 @@ void client_pool_stream_hand(struct client_pool_stream *stream)
 
 /* ---- from the upper connection ---- */
 
-static void refuse_change(struct client_pool *pool, uint32_t request)
+/* Not from here: `write` calls nobody back. */
+static void refuse_change(struct client_pool *pool, struct client_ask *ask, enum protocol_refusal code)
 {
-    const struct protocol_refused refused = {
-        .code = PROTOCOL_REFUSED_BUSY,
-        .text = "the stream is between two nodes, or has another request of this kind; ask again later"};
-    struct client_ask *ask = client_ask_create(pool, PROTOCOL_MODIFY, request, NULL);
-    if (ask == NULL)
-        return; /* out of memory: it stays unanswered */
-    ask->refused = refused;
-    client_ask_enqueue(pool, ask, 0); /* not from here: `write` calls nobody back */
+    ask->stream = NULL;
+    ask->refused = refusal(code);
+    client_ask_enqueue(pool, ask, 0);
 }
 
-static void take_modify(struct client_pool *pool, struct client_pool_stream *stream, uint32_t request,
+static void take_modify(struct client_pool *pool, struct client_pool_stream *stream, struct client_ask *ask,
                         const struct protocol_modify *modify)
 {
-    struct client_ask *ask = NULL;
-    if (stream->place == CLIENT_POOL_THERE && !stream->modifies)
-        ask = client_ask_create(pool, PROTOCOL_MODIFY, request, stream);
-    stream->modify = stream->modifies ? stream->modify : *modify;
-    if (ask == NULL || client_ask_send(stream->link, ask) != CORE_OK) {
-        client_ask_free(ask);
-        refuse_change(pool, request);
-        return;
+    if (stream->place == CLIENT_POOL_THERE && !stream->modifies) {
+        stream->modify = *modify;
+        stream->modifies = client_ask_send(stream->link, ask) == CORE_OK;
+        if (stream->modifies)
+            return;
     }
-    stream->modifies = true;
-    stream->modify_request = request;
+    refuse_change(pool, ask, PROTOCOL_REFUSED_BUSY);
 }
 
-static void take_rekey(struct client_pool *pool, struct client_pool_stream *stream, uint32_t request,
+static void take_rekey(struct client_pool *pool, struct client_pool_stream *stream, struct client_ask *ask,
                        const struct protocol_rekey *rekey)
 {
-    struct client_ask *ask = NULL;
     if (stream->place == CLIENT_POOL_THERE && !stream->rekeys && !stream->has_next_key) {
         stream->next = *rekey;
         memcpy(stream->next_key, rekey->key, rekey->key_bytes);
         stream->next.key = stream->next_key;
-        ask = client_ask_create(pool, PROTOCOL_REKEY, request, stream);
+        stream->rekeys = client_ask_send(stream->link, ask) == CORE_OK;
+        if (stream->rekeys)
+            return;
     }
-    if (ask == NULL || client_ask_send(stream->link, ask) != CORE_OK) {
-        client_ask_free(ask);
-        refuse_change(pool, request);
-        return;
-    }
-    stream->rekeys = true;
-    stream->rekey_request = request;
+    refuse_change(pool, ask, PROTOCOL_REFUSED_BUSY);
+}
+
+static core_status take_change(struct client_pool *pool, struct client_pool_stream *stream,
+                               const struct protocol_header *header, const uint8_t *body)
+{
+    struct core_error error;
+    struct protocol_modify modify;
+    struct protocol_rekey rekey;
+    struct client_ask *ask = client_ask_create(pool, (enum protocol_type)header->type, header->id, stream);
+    if (ask == NULL)
+        return CORE_NO_MEMORY;
+    if (stream == NULL || stream->doom != NULL)
+        refuse_change(pool, ask, PROTOCOL_REFUSED_STREAM);
+    else if (header->type == PROTOCOL_MODIFY &&
+             protocol_modify_read(body, header->body_bytes, &modify, &error) == CORE_OK)
+        take_modify(pool, stream, ask, &modify);
+    else if (header->type == PROTOCOL_REKEY &&
+             protocol_rekey_read(body, header->body_bytes, &rekey, &error) == CORE_OK)
+        take_rekey(pool, stream, ask, &rekey);
+    else
+        refuse_change(pool, ask, PROTOCOL_REFUSED_SPEC); /* none that this library has made */
+    return CORE_OK;
 }
 
 /* Its time by the contract: docs/protocol.md, section 4. */
@@ -238,34 +326,20 @@ static core_ns eligible_ns(struct client_pool_stream *stream, core_ns now_ns)
     return eligible;
 }
 
-void client_pool_stream_take(struct client_pool *pool, struct client_pool_stream *stream,
-                             const struct protocol_header *header, const uint8_t *body)
+core_status client_pool_stream_take(struct client_pool *pool, struct client_pool_stream *stream,
+                                    const struct protocol_header *header, const uint8_t *body)
 {
-    struct core_error error;
-    struct protocol_modify modify;
-    struct protocol_rekey rekey;
-    switch (header->type) {
-    case PROTOCOL_DATA:
-        if (!keep(stream, eligible_ns(stream, pool->now_ns), body - PROTOCOL_HEADER_BYTES,
-                  header->body_bytes))
-            stream->doom = "there is no memory to keep its packets";
-        break;
-    case PROTOCOL_CLOSE:
+    if (header->type == PROTOCOL_MODIFY || header->type == PROTOCOL_REKEY)
+        return take_change(pool, stream, header, body);
+    if (stream == NULL || stream->doom != NULL)
+        return CORE_OK; /* CLOSED says so, or will; no later packet may take the place of one that was not kept */
+    if (header->type == PROTOCOL_CLOSE)
         stream->closing = true;
-        break;
-    case PROTOCOL_MODIFY:
-        if (protocol_modify_read(body, header->body_bytes, &modify, &error) == CORE_OK)
-            take_modify(pool, stream, header->id, &modify);
-        break;
-    case PROTOCOL_REKEY:
-        if (protocol_rekey_read(body, header->body_bytes, &rekey, &error) == CORE_OK)
-            take_rekey(pool, stream, header->id, &rekey);
-        break;
-    default:
-        break;
-    }
-    pool->urgent |= stream->doom != NULL;
+    else if (!keep(stream, eligible_ns(stream, pool->now_ns), body - PROTOCOL_HEADER_BYTES,
+                   header->body_bytes))
+        client_pool_stream_doom(pool, stream, "there is no memory to keep its packets");
     client_pool_stream_hand(stream);
+    return CORE_OK;
 }
 
 /* ---- results ---- */
@@ -295,7 +369,7 @@ static void mend_result(struct client_pool_stream *stream, uint8_t *body, core_n
     body[1] = (uint8_t)((body[1] & ~changed) | (met ? PROTOCOL_RESULT_MET : 0) |
                         (version >= 2 ? PROTOCOL_RESULT_FAULT : 0));
     put_u64(body + 8, (uint64_t)latency_ns);
-    stream->gap.late += !met;
+    stream->gap.late += !met && stream->in_gap;
 }
 
 static void count(struct client_pool_stream *stream, const uint8_t *body, uint32_t cipher_bytes)
@@ -358,7 +432,9 @@ void client_pool_stream_result(struct client_pool_stream *stream, const struct p
         let_go(stream);
     }
     if (!again) {
-        if (encrypted && stream->in_gap && (int32_t)(sequence - stream->mended) < 0)
+        if (stream->behind && !stream->catches_up && (int32_t)(sequence - stream->behind_end) >= 0)
+            stream->behind = false;
+        if (encrypted && stream->behind)
             mend_result(stream, body, core_time_max(pool->now_ns - eligible, 0),
                         pool->upper->welcome.version);
         if (encrypted)
@@ -387,33 +463,34 @@ static const char *resume_obstacle(const struct client_pool_stream *stream)
     return NULL;
 }
 
-void client_pool_stream_lost(struct client_pool *pool, struct client_pool_stream *stream)
+void client_pool_stream_detach(struct client_pool *pool, struct client_pool_stream *stream)
 {
-    const char *obstacle = resume_obstacle(stream);
-    struct client_ask *ask;
-    stream->link->streams--;
     stream->link->lost++;
-    const char *address = stream->link->address;
-    stream->link = NULL;
+    leave_link(pool, stream, PROTOCOL_REFUSED_BUSY);
     if (!stream->in_gap)
         stream->gap = (struct millrace_resumed){.size = sizeof stream->gap};
     if (stream->place == CLIENT_POOL_THERE)
         stream->lost_ns = pool->now_ns;
     if ((int32_t)(stream->handed - stream->told) > 0)
         stream->gap.resent += stream->handed - stream->told;
-    stream->in_gap = true;
+    stream->in_gap = stream->behind = stream->catches_up = true;
     stream->mended = stream->given;
-    stream->place = CLIENT_POOL_ASKED;
-    stream->close_sent = stream->awaits_key = false;
+    stream->place = CLIENT_POOL_LOST;
+    stream->close_sent = false;
     stream->answered = stream->handed = stream->first;
     stream->answered_bytes = stream->handed_bytes = 0;
     memcpy(stream->chain_last, stream->chain, CORE_BLOCK_BYTES);
-    if (stream->modifies)
-        refuse_change(pool, stream->modify_request);
-    if (stream->rekeys)
-        refuse_change(pool, stream->rekey_request);
-    stream->modifies = stream->rekeys = false;
-    if (stream->closing && stream->told == stream->given)
+}
+
+void client_pool_stream_settle(struct client_pool *pool, struct client_pool_stream *stream,
+                               const char *address)
+{
+    const char *obstacle = resume_obstacle(stream);
+    struct client_ask *ask;
+    stream->place = CLIENT_POOL_ASKED;
+    if (stream->doom != NULL)
+        client_pool_stream_end(pool, stream, MILLRACE_CLOSE_LOST, "%s", stream->doom);
+    else if (stream->closing && stream->told == stream->given)
         client_pool_stream_end(pool, stream, MILLRACE_CLOSE_ASKED, "%s", "");
     else if (obstacle != NULL)
         client_pool_stream_end(pool, stream, MILLRACE_CLOSE_LOST,
@@ -426,24 +503,56 @@ void client_pool_stream_lost(struct client_pool *pool, struct client_pool_stream
     }
 }
 
-bool client_pool_stream_move(struct client_pool_stream *stream)
+static bool may_be_closed(const struct client_pool_stream *stream)
 {
-    struct core_error error;
     const bool within = stream->open.spec.iv == CORE_IV_RANDOM && stream->handed != stream->first;
-    if (stream->place != CLIENT_POOL_THERE || stream->closing || stream->modifies || stream->rekeys ||
-        stream->awaits_key || resume_obstacle(stream) != NULL || within ||
-        client_send_close(stream->link->node, stream->node_id, &error) != CORE_OK)
+    return stream->place == CLIENT_POOL_THERE && !stream->closing && !stream->modifies && !stream->rekeys &&
+           !stream->awaits_key && stream->doom == NULL && resume_obstacle(stream) == NULL && !within;
+}
+
+/* QUERY asks for all that OPEN will: the contract, the key, and whether it takes the chaining value as an IV. */
+static bool seek(struct client_pool *pool, struct client_pool_stream *stream)
+{
+    struct client_ask *ask = client_ask_create(pool, PROTOCOL_QUERY, 0, stream);
+    if (ask == NULL)
         return false;
-    stream->place = CLIENT_POOL_MOVING;
-    stream->lost_ns = stream->link->pool->now_ns;
+    ask->resumes = true;
+    stream->seek = ask;
+    client_ask_place(pool, ask);
     return true;
 }
 
-struct protocol_open client_pool_stream_open(struct client_pool_stream *stream)
+void client_pool_stream_sought(struct client_pool *pool, struct client_pool_stream *stream,
+                               const struct protocol_refused *refused)
+{
+    stream->seek = NULL;
+    stream->may_move = refused == NULL;
+    if (refused != NULL)
+        stream->stays_ns = pool->now_ns + SEEK_NS;
+}
+
+bool client_pool_stream_move(struct client_pool *pool, struct client_pool_stream *stream, core_ns *next_ns)
+{
+    struct core_error error;
+    if (!may_be_closed(stream) || stream->seek != NULL)
+        return false;
+    if (!stream->may_move) {
+        if (pool->now_ns >= stream->stays_ns)
+            return seek(pool, stream);
+        *next_ns = core_time_min(*next_ns, stream->stays_ns);
+        return false;
+    }
+    if (client_send_close(stream->link->node, stream->node_id, &error) != CORE_OK)
+        return false;
+    stream->place = CLIENT_POOL_MOVING;
+    stream->lost_ns = pool->now_ns;
+    return true;
+}
+
+struct protocol_open client_pool_stream_open(const struct client_pool_stream *stream, bool resumes)
 {
     struct protocol_open open = stream->open;
-    stream->node_messages = stream->messages;
-    if (!stream->in_gap)
+    if (!resumes)
         return open;
     if (has_chain(&open.spec)) {
         open.has_iv = true;
@@ -478,7 +587,9 @@ void client_pool_stream_opened(struct client_link *link, struct client_ask *ask,
     stream->link = link;
     stream->node_id = there->id;
     stream->node_first = stream->first;
+    stream->node_messages = stream->messages;
     stream->queue_packets = get_u32(body + 24);
+    link->leaving = false; /* else it had said no */
     link->streams++;
     link->opened++;
     if (!ask->resumes) {
@@ -492,29 +603,27 @@ void client_pool_stream_opened(struct client_link *link, struct client_ask *ask,
     stream->mended = stream->given;
     stream->catches_up = true;
     if (stream->has_next_key && !ask_for_next_key(link, stream))
-        stream->doom = "the next node could not be asked for its second key";
+        client_pool_stream_doom(pool, stream, "the next node could not be asked for its second key");
     client_pool_stream_hand(stream);
     tell_resumed(pool, stream);
 }
 
 /* ---- changes ---- */
 
-static void changed_key(struct client_link *link, struct client_ask *ask, uint8_t *body, bool granted)
+static void changed_key(const struct client_ask *ask, uint8_t *body, bool granted)
 {
     struct client_pool_stream *stream = ask->stream;
     if (ask->resumes) {
         stream->awaits_key = false;
         if (!granted)
-            stream->doom = "the next node did not take its second key";
-        else
-            client_pool_stream_hand(stream);
+            client_pool_stream_doom(stream->link->pool, stream, "the next node did not take its second key");
+        client_pool_stream_hand(stream);
         return;
     }
     stream->rekeys = false;
     stream->has_next_key = granted;
     if (granted)
         put_u64(body + 8, stream->next.first);
-    (void)link;
 }
 
 void client_pool_stream_changed(struct client_link *link, struct client_ask *ask, uint8_t type, uint8_t *body,
@@ -523,7 +632,7 @@ void client_pool_stream_changed(struct client_link *link, struct client_ask *ask
     struct client_pool_stream *stream = ask->stream;
     const bool granted = type != PROTOCOL_REFUSED;
     if (ask->type == PROTOCOL_REKEY)
-        changed_key(link, ask, body, granted);
+        changed_key(ask, body, granted);
     else
         stream->modifies = false;
     if (ask->type == PROTOCOL_MODIFY && granted) {
@@ -533,7 +642,6 @@ void client_pool_stream_changed(struct client_link *link, struct client_ask *ask
         put_u32(body + 32, get_u32(body + 32) + stream->node_first);
         stream->queue_packets = get_u32(body + 36);
     }
-    link->pool->urgent |= stream->doom != NULL;
     if (ask->resumes)
         return;
     if (granted)
@@ -548,6 +656,9 @@ void client_pool_stream_closed(struct client_pool_stream *stream, enum millrace_
     stream->link->leaving |= reason == MILLRACE_CLOSE_DRAINED;
     if (asked || reason == MILLRACE_CLOSE_FAILED || reason == MILLRACE_CLOSE_IDLE)
         client_pool_stream_end(pool, stream, reason, "%s", "");
-    else
-        client_pool_stream_lost(pool, stream);
+    else {
+        const char *address = stream->link->address;
+        client_pool_stream_detach(pool, stream);
+        client_pool_stream_settle(pool, stream, address);
+    }
 }

@@ -8,11 +8,15 @@
 #include <cmocka.h>
 #include <openssl/evp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 #include "client/millrace.h"
+#include "core/address.h"
 #include "core/time.h"
 #include "tests/support/chaos_node.h"
 #include "tests/support/random.h"
@@ -57,7 +61,8 @@ struct rig {
     unsigned count, opened, refused, late;
     uint32_t asked;
     char refusal[MILLRACE_TEXT_BYTES];
-    unsigned modified, rekeyed, busy;
+    unsigned modified, rekeyed, busy, gone, pongs;
+    void (*at_closed)(struct rig *rig), (*at_pong)(struct rig *rig);
 };
 
 static bool has_messages(const struct stream *stream)
@@ -178,7 +183,8 @@ static void on_refused(void *argument, uint32_t request, const struct millrace_r
 {
     struct rig *rig = argument;
     (void)request;
-    rig->refused += refused->code != MILLRACE_REFUSED_BUSY;
+    rig->refused += refused->code != MILLRACE_REFUSED_BUSY && refused->code != MILLRACE_REFUSED_STREAM;
+    rig->gone += refused->code == MILLRACE_REFUSED_STREAM;
     rig->busy += refused->code == MILLRACE_REFUSED_BUSY;
     rig->asked = refused->asked;
     memcpy(rig->refusal, refused->text, sizeof rig->refusal);
@@ -201,6 +207,17 @@ static void on_closed(void *argument, uint32_t id, const struct millrace_closed 
     stream->end = *closed;
     stream->closed = true;
     stream->lost = closed->reason == MILLRACE_CLOSE_LOST;
+    if (((struct rig *)argument)->at_closed != NULL)
+        ((struct rig *)argument)->at_closed(argument);
+}
+
+static void on_pong(void *argument, uint32_t request, const uint8_t *payload, uint32_t bytes)
+{
+    struct rig *rig = argument;
+    (void)request, (void)payload, (void)bytes;
+    rig->pongs++;
+    if (rig->at_pong != NULL)
+        rig->at_pong(rig);
 }
 
 static void on_resumed(void *argument, uint32_t id, const struct millrace_resumed *resumed)
@@ -229,8 +246,7 @@ static void on_rekeyed(void *argument, uint32_t request, const struct millrace_r
 
 /* ---- the rig ---- */
 
-static void rig_start(struct rig *rig, const struct chaos_options *options, unsigned nodes, int faults,
-                      uint64_t seed, const struct millrace_pool *pool)
+static void set_callbacks(struct rig *rig)
 {
     const struct millrace_callbacks callbacks = {.size = sizeof callbacks,
                                                  .on_opened = on_opened,
@@ -240,7 +256,14 @@ static void rig_start(struct rig *rig, const struct chaos_options *options, unsi
                                                  .on_resumed = on_resumed,
                                                  .on_modified = on_modified,
                                                  .on_rekeyed = on_rekeyed,
+                                                 .on_pong = on_pong,
                                                  .argument = rig};
+    assert_int_equal(millrace_set_callbacks(rig->pool, &callbacks, NULL), MILLRACE_OK);
+}
+
+static void rig_start(struct rig *rig, const struct chaos_options *options, unsigned nodes, int faults,
+                      uint64_t seed, const struct millrace_pool *pool)
+{
     struct test_random random = {seed};
     struct millrace_pool own = *pool;
     char addresses[512] = "", error[MILLRACE_TEXT_BYTES];
@@ -255,7 +278,7 @@ static void rig_start(struct rig *rig, const struct chaos_options *options, unsi
     own.addresses = addresses;
     while (millrace_pool_connect(&own, NULL, PATIENCE_MS, &rig->pool, error) != MILLRACE_OK)
         assert_true(options[0].hang_up_percent > 0);
-    assert_int_equal(millrace_set_callbacks(rig->pool, &callbacks, NULL), MILLRACE_OK);
+    set_callbacks(rig);
 }
 
 static void rig_stop(struct rig *rig)
@@ -654,6 +677,352 @@ static void test_nobody_comes_back(void **state)
     rig_stop(&rig);
 }
 
+/* Until all that the nodes have said is heard. */
+static void ping(struct rig *rig)
+{
+    const unsigned pongs = rig->pongs;
+    assert_int_equal(millrace_send_ping(rig->pool, NULL, 0, NULL, NULL), MILLRACE_OK);
+    while (rig->pongs == pongs)
+        turn(rig);
+}
+
+static millrace_status modify(struct rig *rig, const struct stream *stream)
+{
+    const struct millrace_modify change = {.size = sizeof change,
+                                           .stream = stream->id,
+                                           .burst_packets = 2,
+                                           .interval_ns = CORE_NS_PER_MS,
+                                           .latency_ns = 10 * CORE_NS_PER_S};
+    return millrace_send_modify(rig->pool, &change, NULL, NULL);
+}
+
+static millrace_status rekey(struct rig *rig, const struct stream *stream, uint64_t first)
+{
+    const struct millrace_rekey change = {.size = sizeof change,
+                                          .stream = stream->id,
+                                          .key_kind = MILLRACE_KEY_INLINE,
+                                          .key = keys[1],
+                                          .key_bytes = 16,
+                                          .first = first};
+    return millrace_send_rekey(rig->pool, &change, NULL, NULL);
+}
+
+/* A stream ends while its MODIFY is out: that is refused, once, whatever its node says of it. */
+static void test_ended_during_a_change(void **state)
+{
+    static const struct chaos_options options = {.idle_at_modify = true};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 0, 1, &pool);
+    open_one(&rig, CHAIN, 1);
+    assert_int_equal(modify(&rig, &rig.streams[0]), MILLRACE_OK);
+    while (rig.gone == 0)
+        turn(&rig);
+    assert_int_equal(rig.streams[0].end.reason, MILLRACE_CLOSE_IDLE);
+    assert_non_null(strstr(rig.refusal, "the stream has ended"));
+    ping(&rig);
+    assert_int_equal(rig.gone, 1);
+    rig_stop(&rig);
+}
+
+/* The next node does not take the second key: the stream is ended, and what that node still says of it is for
+ * nobody. */
+static void test_second_key_refused(void **state)
+{
+    static const struct chaos_options options = {.cut_after = 40};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 1, 1, &pool);
+    open_one(&rig, COUNTER, 1);
+    assert_int_equal(rekey(&rig, &rig.streams[0], 100000), MILLRACE_OK);
+    while (rig.rekeyed == 0)
+        turn(&rig);
+    atomic_store(&rig.nodes[0].refuses_keys, true);
+    rig.streams[0].second_key = UINT64_MAX;
+    run_to_the_end(&rig);
+    assert_true(rig.streams[0].lost);
+    assert_string_equal(rig.streams[0].end.text, "the next node did not take its second key");
+    ping(&rig);
+    assert_int_equal(atomic_load(&rig.nodes[0].closes), 1);
+    rig_stop(&rig);
+}
+
+static void use_the_other(struct rig *rig)
+{
+    if (!rig->streams[0].closed || rig->streams[1].closed || rig->streams[1].sent == PACKETS)
+        return;
+    send_some(rig, &rig->streams[1]);
+    assert_int_equal(modify(rig, &rig->streams[1]), MILLRACE_OK);
+    assert_int_equal(millrace_flush(rig->pool, NULL), MILLRACE_OK);
+    (void)millrace_events(rig->pool);
+}
+
+/* A node is lost, and with it a stream that can not go on: when that is told, another one of the node is used. */
+static void test_used_while_a_node_is_lost(void **state)
+{
+    static const struct chaos_options options = {.cut_at_ping = true};
+    static const enum kind kinds[2] = {MESSAGES_IN_A_CHAIN, COUNTER};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct test_random random = {1};
+    struct millrace_opened opened = {.size = sizeof opened};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 1, 1, &pool);
+    rig.streams = calloc(2, sizeof *rig.streams);
+    rig.count = 2;
+    for (unsigned i = 0; i < 2; i++) {
+        stream_make(&rig.streams[i], kinds[i], &random);
+        rig.streams[i].open.crypt_blocks = rig.streams[i].open.skip_blocks =
+            i == 0; /* a pattern can not go on */
+        assert_int_equal(
+            millrace_open_stream(rig.pool, &rig.streams[i].open, PATIENCE_MS, &opened, NULL, NULL),
+            MILLRACE_OK);
+        rig.streams[i].id = opened.stream;
+    }
+    rig.at_closed = use_the_other;
+    ping(&rig);
+    assert_true(rig.streams[0].lost);
+    assert_non_null(strstr(rig.streams[0].end.text, "the chain of a pattern"));
+    while (rig.busy == 0)
+        turn(&rig);
+    run_to_the_end(&rig);
+    assert_false(rig.streams[1].lost);
+    assert_int_equal(rig.streams[1].gaps, 1);
+    rig_stop(&rig);
+}
+
+static void open_and_send(struct rig *rig)
+{
+    if (rig->pongs > 1)
+        return;
+    assert_int_equal(millrace_send_open(rig->pool, &rig->streams[2].open, NULL, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_data(rig->pool, rig->streams[1].id, rig->streams[1].plain[0], 16, NULL, NULL),
+                     MILLRACE_OK);
+}
+
+/* OPEN, and a packet of a stream that ends in the same turn: it is no packet of the stream that is opened. */
+static void test_a_packet_for_an_ended_stream(void **state)
+{
+    static const struct chaos_options options = {.idle_at_ping = true};
+    static const enum kind kinds[2] = {CHAIN, CHAIN};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct test_random random = {1};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 1, 1, &pool);
+    open_all(&rig, 2, kinds, &random);
+    rig.streams = realloc(rig.streams, 3 * sizeof *rig.streams);
+    stream_make(&rig.streams[2], CHAIN, &random);
+    rig.count = 3;
+    rig.at_pong = open_and_send;
+    ping(&rig);
+    while (rig.opened < 3)
+        turn(&rig);
+    assert_int_equal(rig.streams[1].end.reason, MILLRACE_CLOSE_IDLE);
+    assert_int_equal(rig.streams[1].done, 0);
+    ping(&rig);
+    assert_int_equal(rig.streams[2].done, 0);
+    while (!rig.streams[0].closed || !rig.streams[2].closed) {
+        send_some(&rig, &rig.streams[0]);
+        send_some(&rig, &rig.streams[2]);
+        turn(&rig);
+    }
+    stream_check(&rig.streams[2]);
+    assert_int_equal(rig.streams[2].done, PACKETS);
+    rig_stop(&rig);
+}
+
+/* Servers are replaced by newer ones: those speak the version that the pool has with the first one, too. */
+static void test_newer_node(void **state)
+{
+    static const struct chaos_options options = {.cut_after = 20};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 0, 1, &pool);
+    millrace_disconnect(rig.pool);
+    atomic_store(&rig.nodes[0].version, 3);
+    char several[128];
+    snprintf(several, sizeof several, "%s,unix:/none", rig.nodes[0].address);
+    assert_int_equal(millrace_connect(several, NULL, PATIENCE_MS, &rig.pool, NULL), MILLRACE_OK);
+    set_callbacks(&rig);
+    open_one(&rig, CHAIN, 1);
+    atomic_store(&rig.nodes[0].version, 4);
+    atomic_store(&rig.nodes[0].faults_left, 1);
+    run_to_the_end(&rig);
+    assert_false(rig.streams[0].lost);
+    assert_int_equal(rig.streams[0].gaps, 1);
+    rig_stop(&rig);
+}
+
+/* The only node is leaving, and stays after all: it is used again. */
+static void test_a_node_that_stays(void **state)
+{
+    static const struct chaos_options options = {0};
+    static const enum kind kinds[2] = {CHAIN, CHAIN};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct millrace_node node = {.size = sizeof node};
+    struct test_random random = {1};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 0, 1, &pool);
+    atomic_store(&rig.nodes[0].leaves, true);
+    do { /* without a stream its connection is ended, and made anew, later each time */
+        turn(&rig);
+        assert_int_equal(millrace_pool_node(rig.pool, 0, &node, NULL), MILLRACE_OK);
+    } while (node.losses < 2);
+    atomic_store(&rig.nodes[0].leaves, false);
+    open_all(&rig, 1, kinds, &random);
+    atomic_store(&rig.nodes[0].leaves, true);
+    do
+        ping(&rig);
+    while (millrace_pool_node(rig.pool, 0, &node, NULL) == MILLRACE_OK &&
+           node.state != MILLRACE_NODE_LEAVING);
+    atomic_store(&rig.nodes[0].leaves, false);
+    rig.streams = realloc(rig.streams, 2 * sizeof *rig.streams);
+    stream_make(&rig.streams[1], CHAIN, &random);
+    rig.count = 2;
+    assert_int_equal(millrace_send_open(rig.pool, &rig.streams[1].open, NULL, NULL), MILLRACE_OK);
+    while (rig.opened < 2)
+        turn(&rig);
+    assert_int_equal(millrace_pool_node(rig.pool, 0, &node, NULL), MILLRACE_OK);
+    assert_int_equal(node.state, MILLRACE_NODE_UP);
+    run_to_the_end(&rig);
+    assert_int_equal(rig.streams[0].gaps + rig.streams[1].gaps, 0);
+    rig_stop(&rig);
+}
+
+/* A node is leaving, and the other one does not take the stream: it stays, and is served, until the other one does. */
+static void test_stays_without_room_elsewhere(void **state)
+{
+    static const struct chaos_options all[3][2] = {{{.refuse_percent = 100}, {.refuse_percent = 100}},
+                                                   {{.takes_no_iv = true}, {.takes_no_iv = true}},
+                                                   {{0}, {0}}};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        struct millrace_node node = {.size = sizeof node};
+        struct rig rig;
+        rig_start(&rig, all[i], 2, 0, 1, &pool);
+        open_one(&rig, CHAIN, 1);
+        assert_int_equal(millrace_pool_node(rig.pool, 0, &node, NULL), MILLRACE_OK);
+        const unsigned there = node.streams == 1 ? 0 : 1;
+        atomic_store(&rig.nodes[0].faults_left, i == 0 ? 1000 : 0);
+        atomic_store(&rig.nodes[1].faults_left, i == 0 ? 1000 : 0);
+        atomic_store(&rig.nodes[there].leaves, true);
+        while (!rig.streams[0].closed) {
+            if (rig.streams[0].sent < PACKETS / 2 || atomic_load(&rig.nodes[1 - there].opens) > 0)
+                send_some(&rig, &rig.streams[0]);
+            turn(&rig);
+        }
+        check_all(&rig);
+        assert_false(rig.streams[0].lost);
+        assert_int_equal(rig.streams[0].gaps, i == 2);
+        assert_int_equal(atomic_load(&rig.nodes[there].closes), 1);
+        rig_stop(&rig);
+    }
+}
+
+/* What other streams have buffered is not what this one keeps. */
+static void test_full_by_its_own_bytes(void **state)
+{
+    static const struct chaos_options options = {0};
+    static const enum kind kinds[2] = {CHAIN, CHAIN};
+    const struct millrace_pool pool = {.kept_bytes_max = 10000};
+    struct test_random random = {1};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 0, 1, &pool);
+    open_all(&rig, 2, kinds, &random);
+    for (unsigned i = 0; i < 2; i++)
+        for (unsigned n = 0; n < 20; n++, rig.streams[i].sent++)
+            assert_int_equal(millrace_data(rig.pool, rig.streams[i].id, rig.streams[i].plain[n],
+                                           rig.streams[i].lengths[n] = PACKET_MAX, NULL, NULL),
+                             MILLRACE_OK);
+    run_to_the_end(&rig);
+    rig_stop(&rig);
+}
+
+/* A PING that no node answers is refused: where none is there, and where the one that is says nothing. */
+static void test_ping_without_an_answer(void **state)
+{
+    static const struct chaos_options options[2] = {{0}, {.stuck_at_ping = true}};
+    const struct millrace_pool pool = {.patience_ms = 300};
+    struct millrace_node node = {.size = sizeof node};
+    char error[MILLRACE_TEXT_BYTES];
+    int64_t round_trip_ns;
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        struct rig rig;
+        rig_start(&rig, &options[i], 1, 1, 1, &pool);
+        atomic_store(&rig.nodes[0].hangs_up, true);
+        if (i == 0) {
+            atomic_store(&rig.nodes[0].leaves, true); /* and so its connection is ended */
+            do
+                turn(&rig);
+            while (millrace_pool_node(rig.pool, 0, &node, NULL) == MILLRACE_OK &&
+                   node.state != MILLRACE_NODE_DOWN);
+        }
+        assert_int_equal(millrace_send_ping(rig.pool, NULL, 0, NULL, NULL), MILLRACE_OK);
+        while (rig.refused == 0)
+            turn(&rig);
+        assert_non_null(strstr(rig.refusal, "no node can be reached: unix:"));
+        assert_int_equal(millrace_ping(rig.pool, PATIENCE_MS, &round_trip_ns, error), MILLRACE_REFUSED);
+        assert_non_null(strstr(error, "no node can be reached: unix:"));
+        rig_stop(&rig);
+    }
+}
+
+static void on_alarm(int number)
+{
+    (void)number;
+}
+
+/* Signals do not end the wait for the first node. */
+static void test_signals_while_connecting(void **state)
+{
+    const struct sigaction act = {.sa_handler = on_alarm}; /* without SA_RESTART */
+    const struct itimerval often = {{0, 5000}, {0, 5000}}, never = {0};
+    struct sigaction before;
+    struct core_address address;
+    struct millrace_pool pool = {.size = sizeof pool};
+    struct millrace *connection;
+    char text[64], error[MILLRACE_TEXT_BYTES];
+    int listener;
+    (void)state;
+    snprintf(text, sizeof text, "unix:@millrace-silent-%d", (int)getpid());
+    pool.addresses = text;
+    assert_int_equal(core_address_parse(text, &address, NULL), CORE_OK);
+    assert_int_equal(core_address_listen(&address, 0, &listener, NULL, NULL), CORE_OK);
+    assert_int_equal(sigaction(SIGALRM, &act, &before), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+    assert_int_equal(millrace_pool_connect(&pool, NULL, 200, &connection, error), MILLRACE_TIMEOUT);
+    assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+    assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
+    assert_string_equal(error, "no node of the pool answered in time");
+    close(listener);
+}
+
+/* A path may have commas; a server inside the process is no node. */
+static void test_addresses(void **state)
+{
+    struct millrace *pool;
+    char error[MILLRACE_TEXT_BYTES];
+    const struct millrace_pool embedded = {.size = sizeof embedded,
+                                           .addresses = "unix:/none,embedded:/a.yaml"};
+    const struct millrace_pool comma = {.size = sizeof comma, .addresses = "unix:/none/a,b,unix:/none/c"};
+    (void)state;
+    assert_int_equal(millrace_pool_connect(&embedded, NULL, 1000, &pool, error), MILLRACE_UNSUPPORTED);
+    assert_non_null(
+        strstr(error, "embedded:/a.yaml: the server inside this process can not be a node of a pool"));
+    assert_int_not_equal(millrace_pool_connect(&comma, NULL, 1000, &pool, error), MILLRACE_OK);
+    assert_non_null(strstr(error, "unix:/none/a,b"));
+    assert_int_not_equal(millrace_connect("embedded:/none/a,unix:b", NULL, 1000, &pool, error), MILLRACE_OK);
+    assert_null(strstr(error, "pool"));
+}
+
 static void test_arguments(void **state)
 {
     static const struct millrace_pool bad[] = {
@@ -662,7 +1031,7 @@ static void test_arguments(void **state)
         {.size = sizeof bad[0], .addresses = "unix:/none", .connections = 65},
         {.size = sizeof bad[0], .addresses = ","},
         {.size = sizeof bad[0], .addresses = "unix:/none", .kept_bytes_max = 5u << 20},
-        {.size = sizeof bad[0], .addresses = "unix:/none,nonsense", .connections = 33}};
+        {.size = sizeof bad[0], .addresses = "unix:/none,tcp:nonsense", .connections = 33}};
     const struct millrace_pool gone = {.size = sizeof gone, .addresses = "unix:/none/1,unix:/none/2"};
     struct millrace_node node = {.size = sizeof node};
     struct millrace *pool;
@@ -698,6 +1067,17 @@ int main(void)
         cmocka_unit_test(test_silent_node),
         cmocka_unit_test(test_flapping_node),
         cmocka_unit_test(test_nobody_comes_back),
+        cmocka_unit_test(test_ended_during_a_change),
+        cmocka_unit_test(test_second_key_refused),
+        cmocka_unit_test(test_used_while_a_node_is_lost),
+        cmocka_unit_test(test_a_packet_for_an_ended_stream),
+        cmocka_unit_test(test_newer_node),
+        cmocka_unit_test(test_a_node_that_stays),
+        cmocka_unit_test(test_stays_without_room_elsewhere),
+        cmocka_unit_test(test_full_by_its_own_bytes),
+        cmocka_unit_test(test_ping_without_an_answer),
+        cmocka_unit_test(test_signals_while_connecting),
+        cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

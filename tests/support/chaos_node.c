@@ -31,8 +31,9 @@ struct connection {
     int descriptor;
     struct test_random random;
     int64_t bytes_left; /* until it is cut; -1: for ever */
+    uint16_t version;
     uint32_t data;
-    bool cut;
+    bool cut, told_leaving;
     struct stream *streams[STREAMS + 1];
 };
 
@@ -102,7 +103,7 @@ static void refuse(struct connection *connection, uint32_t request, enum protoco
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     struct protocol_refused refused = {.code = code};
     strncpy(refused.text, text, sizeof refused.text - 1);
-    put(connection, frame, protocol_refused_write(PROTOCOL_VERSION, frame, request, &refused));
+    put(connection, frame, protocol_refused_write(connection->version, frame, request, &refused));
 }
 
 static void on_open(struct connection *connection, const struct protocol_header *header, const uint8_t *body)
@@ -110,8 +111,12 @@ static void on_open(struct connection *connection, const struct protocol_header 
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     struct protocol_open open;
     struct protocol_opened opened = {.unit = PROTOCOL_UNIT_CPU, .queue_packets = QUEUE_PACKETS};
-    TEST_REQUIRE(protocol_open_read(PROTOCOL_VERSION, body, header->body_bytes, &open, NULL) == CORE_OK);
+    TEST_REQUIRE(protocol_open_read(connection->version, body, header->body_bytes, &open, NULL) == CORE_OK);
     atomic_fetch_add(&connection->node->opens, 1);
+    if (atomic_load(&connection->node->leaves)) {
+        refuse(connection, header->id, PROTOCOL_REFUSED_DRAINING, "this node is leaving");
+        return;
+    }
     if (may_fail(connection, connection->node->options.refuse_percent)) {
         refuse(connection, header->id, PROTOCOL_REFUSED_CAPACITY, "this node is full");
         return;
@@ -138,7 +143,7 @@ static void on_open(struct connection *connection, const struct protocol_header 
         set_key(stream, stream->key, stream->iv);
         memcpy(opened.iv, stream->iv, 16);
     }
-    put(connection, frame, protocol_opened_write(PROTOCOL_VERSION, frame, header->id, &opened));
+    put(connection, frame, protocol_opened_write(connection->version, frame, header->id, &opened));
 }
 
 static void begin_message(struct stream *stream)
@@ -203,6 +208,17 @@ static void on_data(struct connection *connection, const struct protocol_header 
     connection->data++;
     put(connection, frame, 2 * PROTOCOL_HEADER_BYTES + (size_t)bytes);
     free(frame);
+    if (connection->node->options.cut_after > 0 && connection->data >= connection->node->options.cut_after &&
+        may_fail(connection, 100))
+        reset(connection);
+}
+
+static void close_idle(struct connection *connection, uint32_t id)
+{
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    const struct protocol_closed closed = {.reason = PROTOCOL_CLOSE_IDLE};
+    stream_free(connection, id);
+    put(connection, frame, protocol_closed_write(frame, id, &closed));
 }
 
 static void on_modify(struct connection *connection, const struct protocol_header *header,
@@ -211,6 +227,11 @@ static void on_modify(struct connection *connection, const struct protocol_heade
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     struct protocol_modify modify;
     TEST_REQUIRE(protocol_modify_read(body, header->body_bytes, &modify, NULL) == CORE_OK);
+    if (connection->node->options.idle_at_modify) {
+        close_idle(connection, modify.stream);
+        refuse(connection, header->id, PROTOCOL_REFUSED_STREAM, "no such stream");
+        return;
+    }
     const struct stream *stream = connection->streams[modify.stream];
     const struct protocol_modified modified = {.stream = modify.stream,
                                                .unit = PROTOCOL_UNIT_CPU,
@@ -226,6 +247,10 @@ static void on_rekey(struct connection *connection, const struct protocol_header
     struct protocol_rekey rekey;
     TEST_REQUIRE(protocol_rekey_read(body, header->body_bytes, &rekey, NULL) == CORE_OK);
     struct stream *stream = connection->streams[rekey.stream];
+    if (atomic_load(&connection->node->refuses_keys)) {
+        refuse(connection, header->id, PROTOCOL_REFUSED_KEY, "this node takes no second key");
+        return;
+    }
     if (rekey.first < stream->message || stream->next_first != UINT64_MAX) {
         refuse(connection, header->id, PROTOCOL_REFUSED_BUSY, "too late");
         return;
@@ -239,17 +264,55 @@ static void on_rekey(struct connection *connection, const struct protocol_header
 static void on_close(struct connection *connection, uint32_t id)
 {
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    if (connection->streams[id] == NULL)
+        return; /* it has crossed CLOSED */
     const struct protocol_closed closed = {.packets = connection->streams[id]->packets};
+    atomic_fetch_add(&connection->node->closes, 1);
     stream_free(connection, id);
     put(connection, frame, protocol_closed_write(frame, id, &closed));
+}
+
+static void on_ping(struct connection *connection, const struct protocol_header *header, const uint8_t *body)
+{
+    const struct chaos_options *options = &connection->node->options;
+    const struct protocol_closed closed = {.reason = PROTOCOL_CLOSE_IDLE};
+    uint8_t frame[2 * PROTOCOL_HEADER_BYTES + PROTOCOL_PING_BYTES_MAX + PROTOCOL_CONTROL_BYTES_MAX];
+    if (options->stuck_at_ping)
+        return;
+    if (options->cut_at_ping && may_fail(connection, 100)) {
+        reset(connection);
+        return;
+    }
+    uint32_t bytes = protocol_ping_write(frame, PROTOCOL_PONG, header->id, body, header->body_bytes);
+    if (options->idle_at_ping && connection->streams[2] != NULL && may_fail(connection, 100)) {
+        stream_free(connection, 2);
+        bytes += protocol_closed_write(frame + bytes, 2, &closed);
+    }
+    put(connection, frame, bytes);
+}
+
+/* What comes without being asked for. */
+static void tell_leaving(struct connection *connection)
+{
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    const struct protocol_notice notice = {.kind = PROTOCOL_NOTICE_LEAVING};
+    struct pollfd ready = {.fd = connection->descriptor, .events = POLLIN};
+    do {
+        if (atomic_load(&connection->node->leaves) && !connection->told_leaving && connection->version >= 4) {
+            connection->told_leaving = true;
+            put(connection, frame, protocol_notice_write(frame, 0, &notice));
+        }
+    } while (!connection->cut && poll(&ready, 1, 5) == 0);
 }
 
 static void serve(struct connection *connection)
 {
     static _Thread_local uint8_t body[FAKE_PACKET_BYTES_MAX];
-    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_PING_BYTES_MAX];
     struct protocol_header header;
-    while (!connection->cut && fake_read_frame(connection->descriptor, &header, body)) {
+    for (;;) {
+        tell_leaving(connection);
+        if (connection->cut || !fake_read_frame(connection->descriptor, &header, body))
+            return;
         switch (header.type) {
         case PROTOCOL_OPEN:
         case PROTOCOL_QUERY:
@@ -268,8 +331,7 @@ static void serve(struct connection *connection)
             on_close(connection, header.id);
             break;
         case PROTOCOL_PING:
-            put(connection, frame,
-                protocol_ping_write(frame, PROTOCOL_PONG, header.id, body, header.body_bytes));
+            on_ping(connection, &header, body);
             break;
         default:
             TEST_REQUIRE(header.type == PROTOCOL_DATA); /* no client sends anything else */
@@ -282,7 +344,8 @@ static void *run_connection(void *argument)
     struct connection *connection = argument;
     if (!atomic_load(&connection->node->hangs_up) &&
         !may_fail(connection, connection->node->options.hang_up_percent) &&
-        fake_welcome(connection->descriptor))
+        (connection->version = fake_welcome_up_to(connection->descriptor,
+                                                  (uint16_t)atomic_load(&connection->node->version))) > 0)
         serve(connection);
     for (uint32_t id = 1; id <= STREAMS; id++)
         if (connection->streams[id] != NULL)
@@ -323,7 +386,8 @@ void chaos_node_start(struct chaos_node *node, const struct chaos_options *optio
 {
     static atomic_uint number;
     struct core_address address;
-    *node = (struct chaos_node){.options = *options, .seed = seed, .faults_left = faults};
+    *node = (struct chaos_node){
+        .options = *options, .seed = seed, .faults_left = faults, .version = PROTOCOL_VERSION};
     snprintf(node->address, sizeof node->address, "unix:@millrace-chaos-%d-%u", (int)getpid(), number++);
     TEST_REQUIRE(core_address_parse(node->address, &address, NULL) == CORE_OK);
     TEST_REQUIRE(core_address_listen(&address, 0, &node->listener, NULL, NULL) == CORE_OK);

@@ -16,6 +16,11 @@ struct chaos_options {
     uint32_t cut_bytes;    /* written, on average, until a connection is cut; 0: never */
     bool takes_no_iv;      /* an OPEN with an IV is REFUSED 5 */
     uint32_t silent_after; /* DATA of a connection, behind which nothing is answered any more; 0: never */
+    uint32_t cut_after;    /* DATA of a connection, behind which it is cut; 0: never. A fault */
+    bool idle_at_modify;   /* MODIFY: the stream is CLOSED, idle, and the answer REFUSED 8 */
+    bool idle_at_ping;     /* PING: PONG, and in the same write stream 2 is CLOSED, idle. A fault */
+    bool cut_at_ping;      /* PING: the connection is cut. A fault */
+    bool stuck_at_ping;    /* PING is not answered */
 };
 
 struct chaos_node {
@@ -24,7 +29,11 @@ struct chaos_node {
     uint64_t seed;
     atomic_int faults_left; /* shared by all connections */
     atomic_uint connections, streams, opens, cuts;
-    atomic_bool hangs_up; /* on all who connect from now on; not counted as a fault */
+    atomic_bool hangs_up;     /* on all who connect from now on; not counted as a fault */
+    atomic_bool refuses_keys; /* REKEY is REFUSED 4 */
+    atomic_bool leaves;       /* NOTICE leaving, once on each connection, and OPEN is REFUSED 6 */
+    atomic_uint version;      /* of the protocol, the newest that it speaks */
+    atomic_uint closes;       /* CLOSEs that came */
     atomic_bool stopping;
     int listener;
     pthread_t thread;

@@ -100,17 +100,20 @@ bool fake_welcome(int descriptor)
     return fake_welcome_version(descriptor, PROTOCOL_VERSION);
 }
 
-bool fake_welcome_version(int descriptor, uint16_t version)
+static bool read_hello(int descriptor, uint16_t *low, uint16_t *high)
 {
-    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX], body[PROTOCOL_HELLO_BYTES];
-    uint16_t low, high;
+    uint8_t frame[PROTOCOL_HEADER_BYTES], body[PROTOCOL_HELLO_BYTES];
     struct protocol_header header;
-    if (!fake_read(descriptor, frame, PROTOCOL_HEADER_BYTES) ||
-        protocol_header_read(PROTOCOL_VERSION, frame, &header) != CORE_OK || header.type != PROTOCOL_HELLO ||
-        header.body_bytes != sizeof body || !fake_read(descriptor, body, sizeof body) ||
-        protocol_hello_read(body, sizeof body, &low, &high, NULL) != CORE_OK || low > version ||
-        high < version)
-        return false;
+    return fake_read(descriptor, frame, sizeof frame) &&
+           protocol_header_read(PROTOCOL_VERSION, frame, &header) == CORE_OK &&
+           header.type == PROTOCOL_HELLO && header.body_bytes == sizeof body &&
+           fake_read(descriptor, body, sizeof body) &&
+           protocol_hello_read(body, sizeof body, low, high, NULL) == CORE_OK;
+}
+
+static bool write_welcome(int descriptor, uint16_t version)
+{
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     const struct protocol_welcome welcome = {
         .version = version,
         .flags = PROTOCOL_ALLOWS_INLINE_KEY | PROTOCOL_ALLOWS_CLIENT_IV,
@@ -123,6 +126,22 @@ bool fake_welcome_version(int descriptor, uint16_t version)
         .latency_ns_min = CORE_LATENCY_NS_MIN,
     };
     return fake_write(descriptor, frame, protocol_welcome_write(frame, &welcome));
+}
+
+bool fake_welcome_version(int descriptor, uint16_t version)
+{
+    uint16_t low, high;
+    return read_hello(descriptor, &low, &high) && low <= version && high >= version &&
+           write_welcome(descriptor, version);
+}
+
+uint16_t fake_welcome_up_to(int descriptor, uint16_t version)
+{
+    uint16_t low, high;
+    if (!read_hello(descriptor, &low, &high) || low > version)
+        return 0;
+    const uint16_t agreed = high < version ? high : version;
+    return write_welcome(descriptor, agreed) ? agreed : 0;
 }
 
 /* ---- a server that does everything right ---- */

@@ -41,6 +41,8 @@ bool fake_write_error(int descriptor, enum protocol_error code, bool fatal, cons
 /* Reads HELLO, writes WELCOME; the newest version, or this one. */
 bool fake_welcome(int descriptor);
 bool fake_welcome_version(int descriptor, uint16_t version);
+/* The newest that both have, up to this one; 0: none. */
+uint16_t fake_welcome_up_to(int descriptor, uint16_t version);
 
 /* Grants every OPEN (streams 1, 2, ...) and "encrypts" by fake_encrypt, until the client goes. */
 void fake_serve(int descriptor, void *argument);
