@@ -295,8 +295,9 @@ static bool may_serve(const struct server_io *io, uint32_t worker)
 /* For a burst, and as long again for writing its results. */
 static bool has_time(const struct server_io *io, core_ns cost_ns)
 {
-    const core_ns took_ns = core_time_now_ns() - server_polls_from_ns(&io->turns);
-    return took_ns + 2 * cost_ns <= io->server->profile->margins.in_ns;
+    const core_ns now_ns = core_time_now_ns(), took_ns = now_ns - server_polls_from_ns(&io->turns);
+    return now_ns + 2 * cost_ns <= io->rest_until_ns ||
+           took_ns + 2 * cost_ns <= io->server->profile->margins.in_ns;
 }
 
 /* serves: a worker that may be served is not woken yet. */
@@ -375,10 +376,12 @@ static void end_turn(struct server_io *io, bool serves)
     finish_dirty(io);
     server_gpu_let_go(&io->streams);
     flush_submissions(io, false); /* what resumed input brought */
+    io->served_ns = core_time_now_ns();
     if (serve_workers(io)) {
         finish_dirty(io);
         flush_submissions(io, false);
     }
+    io->served_ns = core_time_now_ns() - io->served_ns;
     now_ns = core_time_now_ns();
     set_timer(io, now_ns);
     if (io->stream_ended)
@@ -626,8 +629,10 @@ static void turn(struct server_io *io)
         cpu_worker_mute(io->server->workers[worker], io->index);
     if (rest_ns > 0) /* what becomes eligible meanwhile must not wait for the end of the rest */
         release_waiting(io, now_ns, now_ns + rest_ns + PERFMODEL_CPU_EARLY_NS);
+    io->rest_until_ns = now_ns + rest_ns;
     end_turn(io, true);
-    account_turn(io, 0);
+    account_turn(io, rest_ns > 0 ? io->served_ns : 0);
+    io->rest_until_ns = 0;
     io->beat_ns = server_polls_beat_ns(shortest_ns(io));
     io->allowed_ns = allowed_ns(io) + rest_ns;
     if (rest_ns > 0) {

@@ -12,11 +12,12 @@
  * off every deadline. A packet that comes alone never waits for it.
  *
  * Workers that sleep. Where this is the only I/O thread, what a turn has gathered for one of them is encrypted on
- * this thread at the end of the turn (cpu_worker_serve), after all that others wait for, if it is one burst and
- * the turn, with it and as long again for its results, is no longer than promises reckon with (in_ns); not in a
- * turn that ends early, since such a thread has enough to do. So a lightly loaded server wakes no worker, and
- * results leave with the turn that has read their packets; under load turns are longer, and workers have cores of
- * their own. With more I/O threads one that lost its core inside a burst would hold up the streams of another. */
+ * this thread at the end of the turn (cpu_worker_serve), after all that others wait for, if it is one burst. It takes
+ * the time, with as long again for its results, from the rest that follows, which is so much shorter; or, without
+ * a rest, the turn with it is no longer than promises reckon with (in_ns). A turn that ends early serves nobody, since
+ * such a thread has enough to do. So a lightly loaded server wakes no worker, and results leave with the turn that has
+ * read their packets; under load workers have cores of their own. With more I/O threads one that lost its core
+ * inside a burst would hold up the streams of another. */
 #ifndef MILLRACE_SERVER_NET_IO_H
 #define MILLRACE_SERVER_NET_IO_H
 
@@ -59,6 +60,8 @@ struct server_io {
     core_ns beat_ns;                      /* the longest sleep while streams are open */
     core_ns allowed_ns; /* a turn that has taken longer is late: in_ns and the rest before it */
     struct perfmodel_cpu_worker worker; /* what bursts of each worker may cost */
+    core_ns rest_until_ns;              /* at the end of a turn that is followed by a rest; else 0 */
+    core_ns served_ns;                  /* what serving workers took at the last end of a turn */
     size_t turn_bytes;                  /* read since the last end of a turn */
     uint64_t packets;                   /* received whole, ever */
     uint64_t rate_packets;              /* as of rate_ns */
