@@ -12,8 +12,12 @@
 static void *connect_server(void *argument)
 {
     struct client_dial *dial = argument;
-    dial->status = client_connect(dial->address, &dial->tls, dial->version_max, dial->timeout_ms,
-                                  &dial->connection, &dial->error);
+    if (dial->version_max == 0)
+        dial->status = (core_status)millrace_connect(dial->address, &dial->tls, dial->timeout_ms,
+                                                     &dial->connection, dial->error.text);
+    else
+        dial->status = client_connect(dial->address, &dial->tls, dial->version_max, dial->timeout_ms,
+                                      &dial->connection, &dial->error);
     (void)!eventfd_write(dial->ended, 1);
     return NULL;
 }

@@ -13,7 +13,8 @@ struct client_dial {
     const char *address;
     struct millrace_tls tls;
     int timeout_ms;
-    uint16_t version_max; /* of the protocol, that is offered */
+    uint16_t
+        version_max; /* of the protocol, that is offered to one server; 0: the newest, to one or a pool */
     /* while there is one */
     pthread_t thread;
     bool begun; /* and not yet taken */
