@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "core/realtime.h"
 #include "core/secret.h"
+#include "core/time.h"
 #include "server/server.h"
 
 #include <limits.h>
@@ -18,10 +19,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define LOG_TIMEOUT_NS CORE_NS_PER_S
-#define LANE_BYTES     (UINT64_C(64) << 20) /* where nobody else connects and the configuration says nothing */
-#define STACK_BYTES    ((size_t)1 << 20)
-#define END_PATIENCE_S 10 /* of a process that ends, for a thread that starts or stops the server meanwhile */
+#define LOG_TIMEOUT_NS  CORE_NS_PER_S
+#define LANE_BYTES      (UINT64_C(64) << 20) /* where nobody else connects and the configuration says nothing */
+#define STACK_BYTES     ((size_t)1 << 20)
+#define END_PATIENCE_NS (10 * CORE_NS_PER_S) /* of a process that ends, for who starts or stops the server */
 
 /* The one server of the process; all but `process` and `ending` is guarded by the lock. */
 static struct {
@@ -160,16 +161,26 @@ static void handle_fork(void)
     (void)pthread_atfork(NULL, NULL, unlock_child); /* without memory: as if nobody forked */
 }
 
+/* Whether the lock was free within the patience. It is tried again and again: ThreadSanitizer does not know
+ * pthread_mutex_clocklock, the wait by a clock that nobody sets. */
+static bool lock_patiently(void)
+{
+    const core_ns end_ns = core_time_now_ns() + END_PATIENCE_NS;
+    while (pthread_mutex_trylock(&embedded.lock) != 0) {
+        const core_ns now_ns = core_time_now_ns();
+        if (now_ns > end_ns)
+            return false;
+        core_time_sleep_until(now_ns + CORE_NS_PER_MS);
+    }
+    return true;
+}
+
 /* What a program that ends has not closed: server and keys go before the libraries that they need do. Who has been
  * waiting for results waits no more. */
 static void end_with_process(void)
 {
-    struct timespec until;
-
     atomic_store(&embedded.ending, true);
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += END_PATIENCE_S;
-    if (is_forked() || pthread_mutex_clocklock(&embedded.lock, CLOCK_MONOTONIC, &until) != 0)
+    if (is_forked() || !lock_patiently())
         return;
     if (embedded.connections > 0) {
         embedded.config->timeouts.drain_ns = 0;

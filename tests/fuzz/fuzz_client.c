@@ -117,6 +117,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     connection->changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     connection->transport = (struct client_transport){.kind = &kind, .descriptor = -1};
     connection->wake = -1;
+    connection->version_max = PROTOCOL_VERSION;
     connection->callbacks = (struct millrace_callbacks){.size = sizeof(struct millrace_callbacks),
                                                         .on_opened = on_opened,
                                                         .on_result = on_result,
