@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARENAS_MIN  10  /* of the server's */
-#define LEAVE_TURNS 400 /* of an interval each, until nothing is reserved any more */
-#define CHANCE      (HISTORY_SOURCES + HISTORY_UNITS)
+#define ARENAS_MIN   10  /* of the server's */
+#define LEAVE_TURNS  400 /* until nothing is reserved any more, of an interval each; but twice as long */
+#define LEAVE_DOUBLE 25  /* after each so many: what is worked on may have a deadline of minutes */
+#define CHANCE       (HISTORY_SOURCES + HISTORY_UNITS)
 
 const char *const history_event_names[HISTORY_EVENTS] = {
     "opened",
@@ -426,7 +427,7 @@ static void leave(struct history_world *world)
                 history_stream_close(world, &world->stream[i]);
         world->look = true;
         history_planner_look(world);
-        until_ns += world->machine.interval_ns;
+        until_ns += world->machine.interval_ns << turns / LEAVE_DOUBLE;
         run(world, &until_ns);
     }
     if (!world->failed)
