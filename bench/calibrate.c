@@ -165,7 +165,7 @@ static void on_progress(void *argument, const char *what, double share)
 }
 
 /* Every figure that a promise rests on, so that rounds can be joined and compared in one way. */
-enum { FIGURES = 11 };
+enum { FIGURES = 13 };
 static void figures_of(struct config_profile *profile, int64_t *figures[FIGURES])
 {
     int count = 0;
@@ -176,16 +176,17 @@ static void figures_of(struct config_profile *profile, int64_t *figures[FIGURES]
     }
     figures[count++] = &profile->io.per_packet_ns;
     figures[count++] = &profile->io.per_byte_fs;
+    figures[count++] = &profile->io.by_lane_per_packet_ns;
+    figures[count++] = &profile->io.by_lane_per_byte_fs;
     figures[count++] = &profile->margins.in_ns;
     figures[count++] = &profile->margins.out_ns;
 }
 
-static const char *const figure_names[FIGURES] = {"per_piece_ns",        "aes_128_cbc per_byte_fs",
-                                                  "aes_128_cbc lane_ns", "aes_192_cbc per_byte_fs",
-                                                  "aes_192_cbc lane_ns", "aes_256_cbc per_byte_fs",
-                                                  "aes_256_cbc lane_ns", "io per_packet_ns",
-                                                  "io per_byte_fs",      "margin in_ns",
-                                                  "margin out_ns"};
+static const char *const figure_names[FIGURES] = {
+    "per_piece_ns",        "aes_128_cbc per_byte_fs", "aes_128_cbc lane_ns", "aes_192_cbc per_byte_fs",
+    "aes_192_cbc lane_ns", "aes_256_cbc per_byte_fs", "aes_256_cbc lane_ns", "io per_packet_ns",
+    "io per_byte_fs",      "lane per_packet_ns",      "lane per_byte_fs",    "margin in_ns",
+    "margin out_ns"};
 
 /* Keeps the largest of every figure; notes the smallest. */
 static void join(struct config_profile *kept, struct config_profile *round, int64_t smallest[FIGURES])

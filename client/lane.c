@@ -50,37 +50,11 @@ static void lane_close(struct client_transport *transport)
 static const struct client_transport_kind lane = {
     .read = lane_read, .write = lane_write, .pending = lane_pending, .close = lane_close};
 
-/* Frame and memory in one message, on a socket that has room. */
-static bool send_lane(int socket, int descriptor)
-{
-    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_LANE_BYTES];
-    union {
-        struct cmsghdr header;
-        uint8_t room[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec all = {.iov_base = frame, .iov_len = protocol_lane_write(frame, CLIENT_LANE_RING_BYTES)};
-    const struct msghdr message = {
-        .msg_iov = &all, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-
-    control.header = (struct cmsghdr){
-        .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-    memcpy(CMSG_DATA(&control.header), &descriptor, sizeof descriptor);
-    return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)all.iov_len;
-}
-
 core_status client_lane_ask(struct client_transport *transport, struct core_error *error)
 {
-    int descriptor;
-    core_status status =
-        core_lane_create(&transport->lane, CLIENT_LANE_RING_BYTES, transport->descriptor, &descriptor, error);
-    if (status)
-        return core_error_set(error, CORE_UNSUPPORTED, "no memory for a lane");
-    const bool sent = send_lane(transport->descriptor, descriptor);
-    close(descriptor);
-    if (sent)
+    if (core_lane_ask(&transport->lane, CLIENT_LANE_RING_BYTES, transport->descriptor, error) == CORE_OK)
         return CORE_OK;
-    core_lane_free(&transport->lane);
-    return core_error_set(error, CORE_UNSUPPORTED, "the socket takes no LANE");
+    return core_error_set(error, CORE_UNSUPPORTED, "no memory for a lane, or the socket takes no LANE");
 }
 
 core_status client_lane_begin(struct client_transport *transport, uint32_t ring_bytes,

@@ -55,6 +55,10 @@ static const cyaml_schema_field_t io_fields[] = {
     CYAML_FIELD_INT("pattern_per_byte_fs", CYAML_FLAG_OPTIONAL, struct config_profile_io,
                     pattern_per_byte_fs),
     CYAML_FIELD_INT("mac_per_byte_fs", CYAML_FLAG_OPTIONAL, struct config_profile_io, mac_per_byte_fs),
+    CYAML_FIELD_INT("by_lane_per_packet_ns", CYAML_FLAG_OPTIONAL, struct config_profile_io,
+                    by_lane_per_packet_ns),
+    CYAML_FIELD_INT("by_lane_per_byte_fs", CYAML_FLAG_OPTIONAL, struct config_profile_io,
+                    by_lane_per_byte_fs),
     UINT_FIELD(struct config_profile_io, limit_percent),
     INT_FIELD(struct config_profile_io, rest_max_ns),
     CYAML_FIELD_END,
@@ -145,6 +149,9 @@ static core_status profile_check(const struct config_profile *profile, const str
     config_report_range(&report, "io.per_byte_fs", profile->io.per_byte_fs, 0, COST_FS_MAX);
     config_report_range(&report, "io.pattern_per_byte_fs", profile->io.pattern_per_byte_fs, 0, COST_FS_MAX);
     config_report_range(&report, "io.mac_per_byte_fs", profile->io.mac_per_byte_fs, 0, COST_FS_MAX);
+    config_report_range(&report, "io.by_lane_per_packet_ns", profile->io.by_lane_per_packet_ns, 0,
+                        COST_NS_MAX);
+    config_report_range(&report, "io.by_lane_per_byte_fs", profile->io.by_lane_per_byte_fs, 0, COST_FS_MAX);
     config_report_range(&report, "io.limit_percent", profile->io.limit_percent, 1, 100);
     config_report_range(&report, "io.rest_max_ns", profile->io.rest_max_ns, 0, CORE_NS_PER_S);
     config_report_range(&report, "margins.in_ns", profile->margins.in_ns, 0, COST_NS_MAX);
@@ -187,6 +194,10 @@ static void defaults_fill(struct config_yaml *yaml, struct config_profile *profi
         profile->io.pattern_per_byte_fs = CONFIG_PROFILE_PATTERN_FS;
     if (!key_present(yaml, "io", "mac_per_byte_fs"))
         profile->io.mac_per_byte_fs = CONFIG_PROFILE_MAC_FS;
+    if (!key_present(yaml, "io", "by_lane_per_packet_ns"))
+        profile->io.by_lane_per_packet_ns = profile->io.per_packet_ns;
+    if (!key_present(yaml, "io", "by_lane_per_byte_fs"))
+        profile->io.by_lane_per_byte_fs = profile->io.per_byte_fs;
     if (margins->percent > 100)
         return; /* the check says so */
     if (!key_present(yaml, "margins", "copies_ppm"))

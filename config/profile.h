@@ -36,6 +36,10 @@ struct config_profile_io {
      * MAC, for each byte and PERFMODEL_MAC_BYTES of each packet. A file without them has the values below. */
     int64_t pattern_per_byte_fs;
     int64_t mac_per_byte_fs;
+    /* In the place of the first two: of one whose connection has a lane (core/lane.h). A file without them has the
+     * first two. */
+    core_ns by_lane_per_packet_ns;
+    int64_t by_lane_per_byte_fs;
     /* And of one that was encrypted by a GPU and is audited (core_stream_spec): alone, piece after piece of
      * cpu.piece_bytes, so c0 + l each, and c1. Not in files: from what the CPU's part says there. */
     core_ns audit_per_piece_ns[CORE_CIPHER_COUNT];

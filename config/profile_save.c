@@ -76,10 +76,13 @@ static void profile_write(FILE *file, const struct config_profile *profile, cons
             "  per_byte_fs: %" PRId64 " # femtoseconds: 1,000,000 fs are 1 ns\n"
             "  pattern_per_byte_fs: %" PRId64 " # more, of a stream with a pattern\n"
             "  mac_per_byte_fs: %" PRId64 " # more, of a stream with a MAC\n"
+            "  by_lane_per_packet_ns: %" PRId64 " # where a lane is in the place of the socket\n"
+            "  by_lane_per_byte_fs: %" PRId64 "\n"
             "  limit_percent: %" PRIu32 " # of an I/O thread's time that may be promised\n"
             "  rest_max_ns: %" PRId64 " # longest that packets may gather before they are read\n",
             profile->io.per_packet_ns, profile->io.per_byte_fs, profile->io.pattern_per_byte_fs,
-            profile->io.mac_per_byte_fs, profile->io.limit_percent, profile->io.rest_max_ns);
+            profile->io.mac_per_byte_fs, profile->io.by_lane_per_packet_ns, profile->io.by_lane_per_byte_fs,
+            profile->io.limit_percent, profile->io.rest_max_ns);
     fprintf(file,
             "\n# Kept back from every promise.\n"
             "margins:\n"

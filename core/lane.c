@@ -1,5 +1,6 @@
 #include "core/lane.h"
 
+#include "core/protocol.h"
 #include "core/secret.h"
 
 #include <errno.h>
@@ -77,6 +78,38 @@ core_status core_lane_create(struct core_lane *lane, uint32_t ring_bytes, int so
     close(*descriptor);
     *descriptor = -1;
     return status;
+}
+
+/* Frame and memory in one message, which a socket takes whole or not at all. */
+static bool send_lane(int socket, uint32_t ring_bytes, int descriptor)
+{
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_LANE_BYTES];
+    union {
+        struct cmsghdr header;
+        uint8_t room[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec all = {.iov_base = frame, .iov_len = protocol_lane_write(frame, ring_bytes)};
+    const struct msghdr message = {
+        .msg_iov = &all, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+
+    control.header = (struct cmsghdr){
+        .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(&control.header), &descriptor, sizeof descriptor);
+    return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)all.iov_len;
+}
+
+core_status core_lane_ask(struct core_lane *lane, uint32_t ring_bytes, int socket, struct core_error *error)
+{
+    int descriptor;
+    const core_status status = core_lane_create(lane, ring_bytes, socket, &descriptor, error);
+    if (status != CORE_OK)
+        return status;
+    const bool sent = send_lane(socket, ring_bytes, descriptor);
+    close(descriptor);
+    if (sent)
+        return CORE_OK;
+    core_lane_free(lane);
+    return core_error_set(error, CORE_AGAIN, "the socket takes no LANE");
 }
 
 /* Sealed against shrinking and growing, and open for what the server adds: nobody punches holes into it then. */

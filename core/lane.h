@@ -60,6 +60,10 @@ bool core_lane_fits(uint32_t ring_bytes);
 CORE_CHECKED core_status core_lane_create(struct core_lane *lane, uint32_t ring_bytes, int socket,
                                           int *descriptor, struct core_error *error);
 
+/* The same, and sends it with LANE, in one message. CORE_AGAIN: the socket has no room for that. */
+CORE_CHECKED core_status core_lane_ask(struct core_lane *lane, uint32_t ring_bytes, int socket,
+                                       struct core_error *error);
+
 /* The server's side, of memory that a client has sent and mapped; the descriptor stays the caller's, who sets `socket`.
  * Takes as long as to touch all of it. CORE_INVALID: it is not what a client must make. */
 CORE_CHECKED core_status core_lane_attach(struct core_lane *lane, int descriptor, uint32_t ring_bytes,

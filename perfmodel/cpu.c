@@ -257,7 +257,7 @@ static perfmodel_wide audit_fs(enum core_cipher cipher, uint32_t padded, const s
 static perfmodel_wide io_bytes_fs(const struct core_stream_spec *spec, const struct config_profile *profile)
 {
     const perfmodel_wide bytes = core_stream_held_bytes(spec);
-    perfmodel_wide fs = bytes * profile->io.per_byte_fs;
+    perfmodel_wide fs = bytes * (spec->by_lane ? profile->io.by_lane_per_byte_fs : profile->io.per_byte_fs);
 
     if (spec->crypt_blocks > 0)
         fs += bytes * profile->io.pattern_per_byte_fs;
@@ -270,7 +270,8 @@ int64_t perfmodel_io_utilisation_ppb(const struct core_stream_spec *spec,
                                      const struct config_profile *profile)
 {
     uint32_t padded = core_stream_packet_bytes(spec);
-    perfmodel_wide fs = (perfmodel_wide)profile->io.per_packet_ns * FS_PER_NS + io_bytes_fs(spec, profile);
+    const core_ns packet_ns = spec->by_lane ? profile->io.by_lane_per_packet_ns : profile->io.per_packet_ns;
+    perfmodel_wide fs = (perfmodel_wide)packet_ns * FS_PER_NS + io_bytes_fs(spec, profile);
     if (spec->audit_one_in > 0)
         fs += perfmodel_wide_divide_up(audit_fs(spec->cipher, padded, profile), spec->audit_one_in);
     perfmodel_wide share =

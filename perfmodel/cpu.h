@@ -148,8 +148,9 @@ core_ns perfmodel_io_rest_ns(core_ns latency_ns, const struct config_profile *pr
 #define PERFMODEL_MAC_BYTES 256
 
 /* Share of one I/O thread in ppb, rounded up: (1+m) * (per_packet + per_byte * p^ + pattern_per_byte * p^ with a
- * pattern + mac_per_byte * (p^ + PERFMODEL_MAC_BYTES) with a MAC + a) / t, where a is the audit_one_in-th part of ceil(p^ / Q) * (c0 + l) + c1 * p^ (config_profile_io), or 0 without audits. No more
- * than 10^12. */
+ * pattern + mac_per_byte * (p^ + PERFMODEL_MAC_BYTES) with a MAC + a) / t, where a is the audit_one_in-th part of
+ * ceil(p^ / Q) * (c0 + l) + c1 * p^ (config_profile_io), or 0 without audits; by_lane_per_packet and
+ * by_lane_per_byte where it has a lane. No more than 10^12. */
 int64_t perfmodel_io_utilisation_ppb(const struct core_stream_spec *spec,
                                      const struct config_profile *profile);
 

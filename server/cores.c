@@ -51,6 +51,8 @@ void server_cores_scale(const struct server_cores *cores, struct config_profile 
     }
     profile->io.per_packet_ns = divided(profile->io.per_packet_ns, share);
     profile->io.per_byte_fs = divided(profile->io.per_byte_fs, share);
+    profile->io.by_lane_per_packet_ns = divided(profile->io.by_lane_per_packet_ns, share);
+    profile->io.by_lane_per_byte_fs = divided(profile->io.by_lane_per_byte_fs, share);
     profile->io.pattern_per_byte_fs = divided(profile->io.pattern_per_byte_fs, share);
     profile->io.mac_per_byte_fs = divided(profile->io.mac_per_byte_fs, share);
 }

@@ -79,6 +79,8 @@ static void fill_io(struct config_profile *profile, const struct server_probe *p
                                              .per_byte_fs = probe->per_byte_fs,
                                              .pattern_per_byte_fs = probe->pattern_per_byte_fs,
                                              .mac_per_byte_fs = probe->mac_per_byte_fs,
+                                             .by_lane_per_packet_ns = probe->by_lane_per_packet_ns,
+                                             .by_lane_per_byte_fs = probe->by_lane_per_byte_fs,
                                              .limit_percent = IO_LIMIT_PERCENT,
                                              .rest_max_ns = IO_REST_NS};
     profile->margins =
@@ -176,6 +178,10 @@ core_status server_calibrate_io_of_gpus(struct config_profile *profile, const ch
         return core_error_prefix(error, status, "what a GPU's packets cost an I/O thread");
     profile->io.per_packet_ns = core_time_max(profile->io.per_packet_ns, probe.per_packet_ns);
     profile->io.per_byte_fs = core_time_max(profile->io.per_byte_fs, probe.per_byte_fs);
+    profile->io.by_lane_per_packet_ns =
+        core_time_max(profile->io.by_lane_per_packet_ns, probe.by_lane_per_packet_ns);
+    profile->io.by_lane_per_byte_fs =
+        core_time_max(profile->io.by_lane_per_byte_fs, probe.by_lane_per_byte_fs);
     *gpu = (struct config_profile_io){.per_packet_ns = probe.per_packet_ns, .per_byte_fs = probe.per_byte_fs};
     return config_profile_check(profile, error);
 }

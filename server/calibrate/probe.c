@@ -1,6 +1,7 @@
 #include "server/calibrate/probe.h"
 
 #include "core/histogram.h"
+#include "core/lane.h"
 #include "core/protocol.h"
 #include "server/calibrate/calibrate.h"
 #include "server/net/io_thread.h"
@@ -18,7 +19,8 @@
 #define STREAMS         128
 #define LARGE_STREAMS   32
 #define STREAMS_MAX     (STREAMS + 2 * LARGE_STREAMS)
-#define PACKET_NS_MIN   300    /* the like */
+#define LANE_BYTES      (UINT32_C(1) << 20) /* of a ring: more than a round */
+#define PACKET_NS_MIN   300                 /* the like */
 #define BYTE_FS_MIN     100000 /* 10 GB/s: nothing is copied or hashed faster, a smaller figure is noise */
 #define SLICES          9
 #define GPU_PATIENCE_NS (10 * CORE_NS_PER_S) /* with the processor that plays a card */
@@ -37,41 +39,99 @@ struct group {
     uint32_t sequence; /* the same for all that have sent */
 };
 
-/* The private server and our end of its connection. */
+/* The private server and our end of a connection to it. */
 struct bench {
     struct config_server config;
     struct config_profile profile;
     struct server *server;
     int descriptor;
+    struct core_lane lane;
+    bool shares; /* the lane is in the place of the descriptor */
     struct group plain, pattern, mac;
     uint8_t *out, *in;
 };
 
-static core_status write_all(int descriptor, const uint8_t *bytes, size_t count, struct core_error *error)
+static core_status connect_bench(struct bench *bench, struct core_error *error)
 {
-    while (count > 0) {
-        ssize_t written = send(descriptor, bytes, count, MSG_NOSIGNAL);
-        if (written < 0)
-            return core_error_errno(error, "calibration: can not send to the private server");
-        bytes += written;
-        count -= (size_t)written;
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        return core_error_errno(error, "calibration: no socket pair");
+    bench->descriptor = pair[0];
+    return server_adopt(bench->server, pair[1], error);
+}
+
+static void disconnect_bench(struct bench *bench)
+{
+    if (bench->descriptor >= 0)
+        close(bench->descriptor);
+    core_lane_free(&bench->lane);
+    bench->descriptor = -1;
+    bench->shares = false;
+}
+
+static core_status await(struct bench *bench, short events, struct core_error *error)
+{
+    struct pollfd ready = {.fd = bench->descriptor, .events = events};
+    if (poll(&ready, 1, ANSWER_MS) > 0)
+        return CORE_OK;
+    return core_error_set(error, CORE_TIMEOUT, "calibration: the private server does not answer");
+}
+
+static core_status write_some(struct bench *bench, const uint8_t *bytes, size_t count, size_t *written,
+                              struct core_error *error)
+{
+    const struct iovec part = {.iov_base = (void *)bytes, .iov_len = count};
+    if (bench->shares) {
+        const core_status status = core_lane_write(&bench->lane, &part, 1, written);
+        return status == CORE_AGAIN ? await(bench, POLLIN, error) : status;
     }
+    const ssize_t sent = send(bench->descriptor, bytes, count, MSG_NOSIGNAL);
+    *written = sent < 0 ? 0 : (size_t)sent;
+    return sent < 0 ? core_error_errno(error, "calibration: can not send to the private server") : CORE_OK;
+}
+
+static core_status write_all(struct bench *bench, const uint8_t *bytes, size_t count,
+                             struct core_error *error)
+{
+    core_status status = CORE_OK;
+    while (count > 0 && status == CORE_OK) {
+        size_t written = 0;
+        status = write_some(bench, bytes, count, &written, error);
+        bytes += written;
+        count -= written;
+    }
+    return status;
+}
+
+static core_status read_some(struct bench *bench, uint8_t *bytes, size_t count, size_t *read,
+                             struct core_error *error)
+{
+    if (bench->shares) {
+        const core_status status = core_lane_read(&bench->lane, bytes, count, read);
+        if (status == CORE_OK)
+            core_lane_release(&bench->lane, *read, false);
+        return status == CORE_AGAIN ? await(bench, POLLIN, error) : status;
+    }
+    core_status status = await(bench, POLLIN, error);
+    if (status)
+        return status;
+    const ssize_t got = recv(bench->descriptor, bytes, count, 0);
+    if (got <= 0)
+        return core_error_set(error, CORE_CLOSED, "calibration: the private server hung up");
+    *read = (size_t)got;
     return CORE_OK;
 }
 
-static core_status read_all(int descriptor, uint8_t *bytes, size_t count, struct core_error *error)
+static core_status read_all(struct bench *bench, uint8_t *bytes, size_t count, struct core_error *error)
 {
-    struct pollfd ready = {.fd = descriptor, .events = POLLIN};
-    while (count > 0) {
-        if (poll(&ready, 1, ANSWER_MS) <= 0)
-            return core_error_set(error, CORE_TIMEOUT, "calibration: the private server does not answer");
-        ssize_t got = recv(descriptor, bytes, count, 0);
-        if (got <= 0)
-            return core_error_set(error, CORE_CLOSED, "calibration: the private server hung up");
+    core_status status = CORE_OK;
+    while (count > 0 && status == CORE_OK) {
+        size_t got = 0;
+        status = read_some(bench, bytes, count, &got, error);
         bytes += got;
-        count -= (size_t)got;
+        count -= got;
     }
-    return CORE_OK;
+    return status;
 }
 
 /* Reads one frame that must be of `type`, its body into bench->in. */
@@ -79,11 +139,11 @@ static core_status expect(struct bench *bench, enum protocol_type type, struct p
                           struct core_error *error)
 {
     uint8_t raw[PROTOCOL_HEADER_BYTES];
-    core_status status = read_all(bench->descriptor, raw, sizeof raw, error);
+    core_status status = read_all(bench, raw, sizeof raw, error);
     if (status == CORE_OK)
         status = protocol_header_read(VERSION, raw, header);
     if (status == CORE_OK && header->body_bytes <= BUFFER_BYTES)
-        status = read_all(bench->descriptor, bench->in, header->body_bytes, error);
+        status = read_all(bench, bench->in, header->body_bytes, error);
     if (status == CORE_OK && header->type != type)
         return core_error_set(error, CORE_MISMATCH,
                               "calibration: the private server answered with frame type %u", header->type);
@@ -115,7 +175,7 @@ static core_status open_streams(struct bench *bench, struct group *group, const 
     *group = (struct group){.spec = *spec};
     while (status == CORE_OK && group->count < count) {
         const uint32_t bytes = protocol_open_write(VERSION, bench->out, PROTOCOL_OPEN, group->count, &open);
-        status = write_all(bench->descriptor, bench->out, bytes, error);
+        status = write_all(bench, bench->out, bytes, error);
         if (status == CORE_OK)
             status = expect(bench, PROTOCOL_OPENED, &header, error);
         if (status == CORE_OK)
@@ -126,21 +186,25 @@ static core_status open_streams(struct bench *bench, struct group *group, const 
     return status;
 }
 
-/* HELLO and the streams: those with a pattern have the one that is cut the most. */
 static core_status greet(struct bench *bench, struct core_error *error)
+{
+    struct protocol_header header;
+    const uint32_t bytes = protocol_hello_write(bench->out, VERSION, VERSION);
+    const core_status status = write_all(bench, bench->out, bytes, error);
+    return status == CORE_OK ? expect(bench, PROTOCOL_WELCOME, &header, error) : status;
+}
+
+/* Those with a pattern have the one that is cut the most. */
+static core_status open_all(struct bench *bench, struct core_error *error)
 {
     const struct core_stream_spec plain = contract_of(bench);
     struct core_stream_spec pattern = plain, mac = plain;
-    struct protocol_header header;
-    uint32_t bytes = protocol_hello_write(bench->out, VERSION, VERSION);
-    core_status status = write_all(bench->descriptor, bench->out, bytes, error);
+    core_status status = greet(bench, error);
 
     pattern.unit = mac.unit = CORE_UNIT_MESSAGE;
     pattern.iv = mac.iv = CORE_IV_COUNTER;
     pattern.crypt_blocks = pattern.skip_blocks = 1;
     mac.mac = CORE_MAC_HMAC_SHA_256_128;
-    if (status == CORE_OK)
-        status = expect(bench, PROTOCOL_WELCOME, &header, error);
     if (status == CORE_OK)
         status = open_streams(bench, &bench->plain, &plain, STREAMS, error);
     if (status == CORE_OK && bench->profile.gpu_count == 0)
@@ -169,9 +233,9 @@ static core_status round_trip(struct bench *bench, struct group *group, uint32_t
         out_bytes += PROTOCOL_HEADER_BYTES + packet_bytes;
     }
     group->sequence++;
-    core_status status = write_all(bench->descriptor, bench->out, out_bytes, error);
+    core_status status = write_all(bench, bench->out, out_bytes, error);
     if (status == CORE_OK)
-        status = read_all(bench->descriptor, bench->in, in_bytes, error);
+        status = read_all(bench, bench->in, in_bytes, error);
     if (status == CORE_OK && latency != NULL) {
         struct protocol_result result;
         status = protocol_result_read(VERSION, bench->in + PROTOCOL_HEADER_BYTES,
@@ -260,38 +324,71 @@ static core_status measure_kinds(struct bench *bench, int64_t large_ps, core_ns 
     return status;
 }
 
-static core_status measure(struct bench *bench, core_ns time_ns, struct server_probe *probe,
-                           struct core_error *error)
+/* Of packets without a pattern and a MAC, by two sizes. *large_ps: the larger one's. */
+static core_status measure_plain(struct bench *bench, core_ns time_ns, core_ns *packet_ns, int64_t *byte_fs,
+                                 int64_t *large_ps, struct core_error *error)
 {
-    int64_t small_ps = 0, large_ps = 0;
-    core_status status = greet(bench, error);
-    if (status == CORE_OK)
-        status = packet_cost_ps(bench, &bench->plain, STREAMS, SMALL_BYTES, time_ns / 4, &small_ps, error);
+    int64_t small_ps;
+    core_status status =
+        packet_cost_ps(bench, &bench->plain, STREAMS, SMALL_BYTES, time_ns / 2, &small_ps, error);
     if (status == CORE_OK)
         status =
-            packet_cost_ps(bench, &bench->plain, LARGE_STREAMS, LARGE_BYTES, time_ns / 4, &large_ps, error);
-    if (status == CORE_OK && bench->profile.gpu_count == 0)
-        status = measure_kinds(bench, large_ps, time_ns / 4, probe, error);
-    if (status == CORE_OK && bench->profile.gpu_count == 0)
-        status = lone_packets(bench, time_ns / 4, &probe->latency_p999_ns, error);
+            packet_cost_ps(bench, &bench->plain, LARGE_STREAMS, LARGE_BYTES, time_ns / 2, large_ps, error);
     if (status != CORE_OK)
         return status;
-    probe->per_byte_fs = per_byte_fs(large_ps - small_ps, LARGE_BYTES - SMALL_BYTES);
-    int64_t packet_ns = (small_ps * 1000 - probe->per_byte_fs * SMALL_BYTES) / 1000000 + 1;
-    probe->per_packet_ns = core_time_max(packet_ns, PACKET_NS_MIN);
+    *byte_fs = per_byte_fs(*large_ps - small_ps, LARGE_BYTES - SMALL_BYTES);
+    *packet_ns = core_time_max((small_ps * 1000 - *byte_fs * SMALL_BYTES) / 1000000 + 1, PACKET_NS_MIN);
     return CORE_OK;
 }
 
-static core_status start(struct bench *bench, struct core_error *error)
+static core_status measure_socket(struct bench *bench, core_ns time_ns, struct server_probe *probe,
+                                  struct core_error *error)
 {
-    int pair[2];
-    core_status status = server_start(&bench->server, &bench->config, &bench->profile, error);
-    if (status != CORE_OK)
-        return status;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-        return core_error_errno(error, "calibration: no socket pair");
-    bench->descriptor = pair[0];
-    return server_adopt(bench->server, pair[1], error);
+    const bool on_gpu = bench->profile.gpu_count > 0;
+    int64_t large_ps;
+    core_status status = connect_bench(bench, error);
+    if (status == CORE_OK)
+        status = open_all(bench, error);
+    if (status == CORE_OK)
+        status =
+            measure_plain(bench, time_ns / 2, &probe->per_packet_ns, &probe->per_byte_fs, &large_ps, error);
+    if (status == CORE_OK && !on_gpu)
+        status = measure_kinds(bench, large_ps, time_ns / 4, probe, error);
+    if (status == CORE_OK && !on_gpu)
+        status = lone_packets(bench, time_ns / 4, &probe->latency_p999_ns, error);
+    disconnect_bench(bench);
+    return status;
+}
+
+/* The same packets without a socket on their way. */
+static core_status measure_lane(struct bench *bench, core_ns time_ns, struct server_probe *probe,
+                                struct core_error *error)
+{
+    struct protocol_header header;
+    const struct core_stream_spec plain = contract_of(bench);
+    int64_t large_ps;
+    core_status status = connect_bench(bench, error);
+    if (status == CORE_OK)
+        status = greet(bench, error);
+    if (status == CORE_OK)
+        status = core_lane_ask(&bench->lane, LANE_BYTES, bench->descriptor, error);
+    if (status == CORE_OK)
+        status = expect(bench, PROTOCOL_LANED, &header, error);
+    bench->shares = status == CORE_OK;
+    if (status == CORE_OK)
+        status = open_streams(bench, &bench->plain, &plain, STREAMS, error);
+    if (status == CORE_OK)
+        status = measure_plain(bench, time_ns, &probe->by_lane_per_packet_ns, &probe->by_lane_per_byte_fs,
+                               &large_ps, error);
+    disconnect_bench(bench);
+    return status;
+}
+
+static core_status measure(struct bench *bench, core_ns time_ns, struct server_probe *probe,
+                           struct core_error *error)
+{
+    const core_status status = measure_socket(bench, time_ns * 2 / 3, probe, error);
+    return status == CORE_OK ? measure_lane(bench, time_ns / 3, probe, error) : status;
 }
 
 /* A card that is as fast as it can be: what it takes is not what is measured. */
@@ -334,8 +431,9 @@ core_status server_probe_run(const struct server_probe_options *options, struct 
                                .realtime = options->realtime,
                                .worker_priority = 20,
                                .io_priority = 10},
-                   .limits = {.connections = 1,
-                              .streams = STREAMS_MAX,
+                   .limits = {.connections = 2,
+                              .streams = STREAMS_MAX + STREAMS,
+                              .lane_bytes = 1 << 23,
                               .streams_per_connection = STREAMS_MAX,
                               .packet_bytes = LARGE_BYTES,
                               .burst_packets = 16,
@@ -365,13 +463,11 @@ core_status server_probe_run(const struct server_probe_options *options, struct 
     make_profile(&bench, options->gpu_program != NULL);
     core_status status = bench.out == NULL || bench.in == NULL
                              ? core_error_set(error, CORE_NO_MEMORY, "calibration: no memory")
-                             : start(&bench, error);
+                             : server_start(&bench.server, &bench.config, &bench.profile, error);
     if (status == CORE_OK) {
         memset(bench.out, 0, BUFFER_BYTES);
         status = measure(&bench, options->time_ns, probe, error);
     }
-    if (bench.descriptor >= 0)
-        close(bench.descriptor);
     if (bench.server != NULL)
         (void)server_stop(bench.server); /* nothing is waiting for its results any more */
     free(bench.out);

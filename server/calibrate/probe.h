@@ -18,6 +18,8 @@ struct server_probe_options {
 struct server_probe {
     core_ns per_packet_ns;
     int64_t per_byte_fs;
+    core_ns by_lane_per_packet_ns; /* the same, by a lane */
+    int64_t by_lane_per_byte_fs;
     int64_t pattern_per_byte_fs, mac_per_byte_fs; /* through a worker alone */
     core_ns latency_p999_ns; /* packets one at a time: from arrival to the hand-over to the socket */
 };

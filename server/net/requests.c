@@ -234,6 +234,7 @@ enum protocol_refusal server_frame_fetch_key(struct server_connection *connectio
                                              bool is_query, uint8_t *key, struct core_error *error)
 {
     open->spec.audit_one_in = audit_one_in(connection->io->server, false);
+    open->spec.by_lane = connection->transport.lane != NULL;
     if (open->key_kind == PROTOCOL_KEY_NONE) {
         (void)core_error_set(error, CORE_INVALID, "OPEN needs a key, inline or named");
         return is_query ? 0 : PROTOCOL_REFUSED_KEY;

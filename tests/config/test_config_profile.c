@@ -68,6 +68,8 @@ static void every_key_arrives(void **state)
     assert_int_equal(profile->cpu.decrypt_more_percent, CONFIG_PROFILE_DECRYPT_MORE_PERCENT);
     assert_int_equal(profile->io.pattern_per_byte_fs, CONFIG_PROFILE_PATTERN_FS); /* not in the file */
     assert_int_equal(profile->io.mac_per_byte_fs, CONFIG_PROFILE_MAC_FS);
+    assert_int_equal(profile->io.by_lane_per_packet_ns, 1500);
+    assert_int_equal(profile->io.by_lane_per_byte_fs, 500000);
     assert_int_equal(profile->io.limit_percent, 85);
     assert_int_equal(profile->io.rest_max_ns, 500000);
     assert_int_equal(profile->margins.in_ns, 300000);
@@ -110,6 +112,10 @@ static const struct profile_mistake mistakes[] = {
      "p.yaml:19: io.pattern_per_byte_fs: -1 is out of range"},
     {18, "  per_byte_fs: 1\n  mac_per_byte_fs: 1000000001",
      "p.yaml:19: io.mac_per_byte_fs: 1000000001 is out of range"},
+    {18, "  per_byte_fs: 1\n  by_lane_per_packet_ns: -1",
+     "p.yaml:19: io.by_lane_per_packet_ns: -1 is out of range"},
+    {18, "  per_byte_fs: 1\n  by_lane_per_byte_fs: 1000000001",
+     "p.yaml:19: io.by_lane_per_byte_fs: 1000000001 is out of range"},
     {18, "  per_byte_fs: 1000000001", "p.yaml:18: io.per_byte_fs: 1000000001 is out of range"},
     {19, "  limit_percent: 0", "p.yaml:19: io.limit_percent: 0 is out of range; give 1 to 100"},
     {19, "  limit_percent: 101", "p.yaml:19: io.limit_percent: 101 is out of range"},
@@ -169,6 +175,8 @@ static void profiles_equal(const struct config_profile *a, const struct config_p
     assert_int_equal(a->io.per_byte_fs, b->io.per_byte_fs);
     assert_int_equal(a->io.pattern_per_byte_fs, b->io.pattern_per_byte_fs);
     assert_int_equal(a->io.mac_per_byte_fs, b->io.mac_per_byte_fs);
+    assert_int_equal(a->io.by_lane_per_packet_ns, b->io.by_lane_per_packet_ns);
+    assert_int_equal(a->io.by_lane_per_byte_fs, b->io.by_lane_per_byte_fs);
     assert_int_equal(a->io.limit_percent, b->io.limit_percent);
     assert_int_equal(a->io.rest_max_ns, b->io.rest_max_ns);
     for (int i = 0; i < CORE_CIPHER_COUNT; i++) { /* not in the file */

@@ -308,6 +308,13 @@ static void test_utilisation(void **state)
     /* 16 bytes less where the code comes with the packet: 1.1 (1000 + 0.5 * 1408 + 2 * 1664) = 5535.2 -> 5536 */
     mac.direction = CORE_DIRECTION_DECRYPT;
     assert_int_equal(perfmodel_io_utilisation_ppb(&mac, &profile), 1107200);
+    /* by a lane 1.1 (400 + 0.25 * 1408 + 2 * 1664) = 4488 */
+    struct config_profile shared = profile;
+    shared.io.by_lane_per_packet_ns = 400;
+    shared.io.by_lane_per_byte_fs = 250000;
+    assert_int_equal(perfmodel_io_utilisation_ppb(&mac, &shared), 1107200);
+    mac.by_lane = true;
+    assert_int_equal(perfmodel_io_utilisation_ppb(&mac, &shared), 897600);
     /* and 1.1 / 4 (2 * 300 + 2 * 1408) = 939.4 -> 2814 ns together */
     struct config_profile audits = profile;
     audits.cpu.piece_bytes = 1024;

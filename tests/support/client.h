@@ -78,6 +78,9 @@ bool test_client_share(struct test_client *client, uint32_t ring_bytes,
                        char text[PROTOCOL_CONTROL_BYTES_MAX]);
 /* LANE with any file (-1: none); LANED is not awaited. */
 void test_client_send_lane(struct test_client *client, uint32_t ring_bytes, int file);
+/* With bytes behind it, which come at the same time. */
+void test_client_send_lane_and(struct test_client *client, uint32_t ring_bytes, int file, const void *behind,
+                               size_t bytes);
 
 /* OPEN or QUERY and its answer, which must be the next frame: true if OPENED. opened and refused may be NULL.
  */

@@ -447,26 +447,12 @@ static bool may_ask_for_lane(const struct client *client)
 
 static void ask_for_lane(struct client *client)
 {
-    uint8_t frame[FRAME_BYTES];
     struct core_error error;
-    int file;
-    union {
-        struct cmsghdr header;
-        uint8_t room[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec all = {.iov_base = frame, .iov_len = protocol_lane_write(frame, CORE_LANE_RING_BYTES_MIN)};
-    const struct msghdr message = {
-        .msg_iov = &all, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-
-    TEST_REQUIRE(core_lane_create(&client->lane, CORE_LANE_RING_BYTES_MIN, client->descriptor, &file,
-                                  &error) == CORE_OK);
-    control.header = (struct cmsghdr){
-        .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-    memcpy(CMSG_DATA(&control.header), &file, sizeof file);
-    client->asks_lane =
-        sendmsg(client->descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)all.iov_len;
+    const core_status status =
+        core_lane_ask(&client->lane, CORE_LANE_RING_BYTES_MIN, client->descriptor, &error);
+    TEST_REQUIRE(status == CORE_OK || status == CORE_AGAIN);
+    client->asks_lane = status == CORE_OK;
     client->may_share = false;
-    close(file);
 }
 
 void model_give_ping(struct client *client, struct tape *tape)

@@ -15,6 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "perfmodel/cpu.h"
+#include "server/server_internal.h"
 #include "tests/support/client.h"
 #include "tests/support/random.h"
 #include "tests/support/require.h"
@@ -56,6 +58,57 @@ static void share(struct test_client *client)
     char text[PROTOCOL_CONTROL_BYTES_MAX];
     greet(client, test_server_unix(&server));
     assert_true(test_client_share(client, RING, text));
+}
+
+/* ---- what admission charges ---- */
+
+/* What the I/O thread is charged for becomes that. */
+static void await_charge(const struct test_server *charging, int64_t ppb)
+{
+    const struct server_planner_load *load = server_planner_io_load(charging->server->planner, 0);
+    while (atomic_load(&load->utilisation_ppb) != ppb)
+        poll(NULL, 0, 1);
+}
+
+/* A stream's I/O thread reads and writes it as its connection has it: by OPEN, and still after MODIFY. */
+static void admission_knows_lanes(void **state)
+{
+    (void)state;
+    struct test_server charging;
+    struct config_profile profile = test_profile_generous;
+    struct protocol_modify modify = {.burst_packets = test_spec.burst_packets,
+                                     .interval_ns = 2 * test_spec.interval_ns,
+                                     .latency_ns = test_spec.latency_ns};
+    struct core_stream_spec spec = test_spec;
+    char text[PROTOCOL_CONTROL_BYTES_MAX];
+    profile.io.per_packet_ns = 4000;
+    profile.io.by_lane_per_packet_ns = 1000;
+    test_server_start(&charging, "limits: {lane_mib: 4}", &profile);
+    for (int i = 0; i < 2; i++) {
+        struct test_client client;
+        struct test_frame frame;
+        struct protocol_modified modified;
+        struct core_error error;
+        uint8_t bytes[TEST_FRAME_BYTES];
+        greet(&client, test_server_unix(&charging));
+        spec.by_lane = i == 1 && test_client_share(&client, RING, text);
+        assert_int_equal(spec.by_lane, i == 1);
+        struct test_stream *stream = test_stream_open(&client, &test_spec, 1);
+        await_charge(&charging, perfmodel_io_utilisation_ppb(&spec, &profile));
+        modify.stream = stream->id;
+        test_client_send(&client, bytes, protocol_modify_write(bytes, 9, &modify));
+        test_client_expect(&client, PROTOCOL_MODIFIED, &frame);
+        assert_int_equal(protocol_modified_read(frame.body, frame.header.body_bytes, &modified, &error),
+                         CORE_OK);
+        struct core_stream_spec changed = spec;
+        changed.interval_ns = modify.interval_ns;
+        await_charge(&charging, perfmodel_io_utilisation_ppb(&changed, &profile));
+        test_stream_close(stream);
+        test_stream_free(stream);
+        test_client_close(&client);
+        await_charge(&charging, 0);
+    }
+    assert_int_equal(test_server_stop(&charging), 0);
 }
 
 /* ---- what a socket carries ---- */
@@ -238,9 +291,9 @@ static void lanes_out_of_turn_end_the_connection(void **state)
             test_client_send_lane(&client, RING, -1);
         } else { /* not waiting for the answer */
             TEST_REQUIRE(core_lane_create(&lane, RING, client.descriptor, &file, &error) == CORE_OK);
-            test_client_send_lane(&client, RING, file);
+            const uint32_t bytes = protocol_ping_write(frame, PROTOCOL_PING, 1, "", 0);
+            test_client_send_lane_and(&client, RING, file, frame, bytes);
             close(file);
-            (void)test_client_push(&client, frame, protocol_ping_write(frame, PROTOCOL_PING, 1, "", 0));
         }
         test_client_expect_error(&client, PROTOCOL_ERROR_STATE, 0, true);
         core_lane_free(&lane);
@@ -407,6 +460,7 @@ static void vandals_harm_nobody_else(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(admission_knows_lanes),
         cmocka_unit_test(every_frame_goes_through),
         cmocka_unit_test(a_half_closed_lane_is_finished),
         cmocka_unit_test(who_reads_nothing_is_closed),
