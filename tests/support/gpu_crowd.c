@@ -249,6 +249,7 @@ struct gpu_engine_options gpu_crowd_options(const struct gpu_crowd *crowd,
         .hang_periods = 8,
         .hang_least_ns = 20 * CORE_NS_PER_S,
         .silence_ns = 20 * CORE_NS_PER_S,
+        .kill_ns = 20 * CORE_NS_PER_S,
         .restart_first_ns = CORE_NS_PER_MS,
         .restart_max_ns = 8 * CORE_NS_PER_MS,
     };
