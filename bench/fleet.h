@@ -19,7 +19,7 @@
 #define BENCH_FLEET_HOLD_NS (30 * CORE_NS_PER_S) /* that a stream stays, on average */
 
 struct bench_fleet_mix {
-    struct bench_machine machine;    /* a node */
+    struct bench_machine machine;    /* a node, of one worker */
     struct bench_pool pool;          /* of contracts, many times as fast as the workload has them */
     struct core_stream_spec typical; /* the one that weights are counted in */
     uint32_t typical_streams;        /* that an empty node takes */

@@ -112,7 +112,6 @@ core_status bench_fleet_mix_open(struct bench_fleet_mix *mix, uint64_t seed, str
     core_status status;
     *mix = (struct bench_fleet_mix){0};
     if ((status = bench_machine_open(&mix->machine, PROFILE, error)) ||
-        (status = bench_machine_set(&mix->machine, BENCH_MACHINE_AS_PROFILE, 1, error)) ||
         (status = bench_pool_open(&mix->pool, &request, error)))
         return status;
     for (size_t i = 0; i < mix->pool.count; i++)

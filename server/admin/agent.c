@@ -13,9 +13,9 @@
 #define OVERLOADED     10  /* its weight is divided by */
 
 struct server_agent {
+    struct server_planner_copy copy; /* first member; the planner's while `asked` */
     struct server *server;
     struct server_admin_connections *connections;
-    struct server_planner_copy copy; /* the planner's while `asked` */
     bool asked;
     struct admission *counted; /* a count goes on; NULL: none */
     uint32_t streams;          /* that it has found */
@@ -59,8 +59,7 @@ static void on_connect(void *argument, struct server_admin_guest *guest,
 
 static void on_copied(void *owner, struct server_message *message)
 {
-    struct server_agent *agent =
-        (struct server_agent *)((char *)message - offsetof(struct server_agent, copy.message));
+    struct server_agent *agent = (struct server_agent *)message;
     (void)owner;
     agent->asked = false;
     agent->counted = agent->copy.admission;

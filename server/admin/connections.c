@@ -435,10 +435,8 @@ static void on_connect(struct server_watch *watch, uint32_t events)
                  connections->port.name);
         listen_on(connections, false);
     }
-    if (connections->count == SERVER_ADMIN_CONNECTIONS_MAX) {
+    if (connections->count == SERVER_ADMIN_CONNECTIONS_MAX)
         listen_on(connections, false);
-        server_admin_connections_end_overdue(connections, core_time_now_ns());
-    }
 }
 
 /* ---- time ---- */

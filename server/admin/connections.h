@@ -5,7 +5,7 @@
  * SERVER_ADMIN_CONNECTIONS_REQUEST_S to send its whole request, and from then on SERVER_ADMIN_CONNECTIONS_ANSWER_S
  * to read the answer, so that no client can occupy a connection by sending or reading one byte at a time. While
  * all connections are in use, these limits are SERVER_ADMIN_CONNECTIONS_CROWD_REQUEST_MS and
- * SERVER_ADMIN_CONNECTIONS_CROWD_ANSWER_MS, and those that have their whole answer make room at once. Without free
+ * SERVER_ADMIN_CONNECTIONS_CROWD_ANSWER_MS, and who has its whole answer makes room at the next look. Without free
  * descriptors accepting pauses.
  *
  * All memory but that of long answers is there from the start: where there is none left, an answer says so.
