@@ -94,7 +94,16 @@ static void each_retry_gains(void **state)
         refused[attempts] = run(1, attempts, 2).refused;
     assert_true(refused[1] > refused[2] && refused[2] > refused[3] && refused[3] > 0);
     assert_true(refused[3] > refused[0]);
-    assert_true(run(1, 2, 10).refused > refused[2] / 2);
+}
+
+/* Read once a thousand seconds they are of the beginning, and as good as none. */
+static void weights_that_are_read_gain(void **state)
+{
+    (void)state;
+    const struct bench_fleet_result weighted = run(0.9, 1, 2), drawn = run(0.9, 1, 1000);
+    assert_true(weighted.refused < drawn.refused * 3 / 4);
+    assert_true(weighted.fullest < drawn.fullest - 0.02);
+    assert_true(weighted.half_ms < 10 && weighted.last_ms > 75); /* the last one behind a pause */
 }
 
 /* The load of six nodes on five. */
@@ -113,6 +122,7 @@ int main(void)
         cmocka_unit_test(where_there_is_room_nobody_is_refused),
         cmocka_unit_test(what_is_too_much_is_refused),
         cmocka_unit_test(each_retry_gains),
+        cmocka_unit_test(weights_that_are_read_gain),
         cmocka_unit_test(a_loss_beyond_the_room_is_told),
     };
     return cmocka_run_group_tests(tests, open_mix, close_mix);
