@@ -57,7 +57,7 @@ static const struct argp argp = {
 static const struct bench_fleet_run runs[] = {
     {10, GOAL_LOAD, AGE_NS, 5, 50000, 0},     {30, GOAL_LOAD, AGE_NS, 5, 50000, 0},
     {100, GOAL_LOAD, AGE_NS, 5, 80000, 0},    {300, GOAL_LOAD, AGE_NS, 3, 200000, 0},
-    {1000, GOAL_LOAD, AGE_NS, 3, 1000000, 0}, {100, 0.8, AGE_NS, 3, 80000, 0},
+    {1000, GOAL_LOAD, AGE_NS, 2, 1000000, 0}, {100, 0.8, AGE_NS, 3, 80000, 0},
     {100, 0.95, AGE_NS, 3, 80000, 0},         {100, 1, AGE_NS, 3, 80000, 0},
     {100, GOAL_LOAD, 5 * AGE_NS, 3, 80000, 0}};
 
@@ -127,7 +127,7 @@ static void put_script(const void *context, FILE *file)
     bench_pictures_begin(file, "fleet-load", 720, 480, "100 nodes: refused by load, weights up to 2 s old");
     fputs("set xlabel 'load that is offered, % of capacity'\n"
           "plot for [a=0:3] 'fleet.csv' using ($1 == 100 && $3 == 2 && $4 == a ? 100 * $2 : NaN):6 "
-          "with linespoints lw 2 title name(a)\n",
+          "smooth unique with linespoints lw 2 title name(a)\n",
           file);
 }
 
