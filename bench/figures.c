@@ -3,23 +3,18 @@
 #include "bench/figures.h"
 
 #include "bench/bench.h"
-#include "bench/options.h"
 #include "bench/pictures.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define PROFILE "gtx285-x2"
 
-enum { KEY_POOL = 256, KEY_QUICK, KEY_PROGRESS };
+enum { KEY_POOL = 256, KEY_QUICK };
 
 static const struct argp_option option_table[] = {
-    {"out", 'o', "DIR", 0, "Folder for the CSV and PNG files; required, made if it is not there", 0},
-    {"seed", 's', "N", 0, "Seed of the draws and of methods that deal at random (default 1)", 0},
     {"pool", KEY_POOL, "N", 0, "Streams to draw of each workload (default 200000)", 0},
     {"quick", KEY_QUICK, NULL, 0, "Only 1 and 2 GPUs, small pools: to see that it works", 0},
-    {"progress", KEY_PROGRESS, NULL, 0, "Tell how far it is, even if standard error is no terminal", 0},
     {0},
 };
 
@@ -28,11 +23,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     struct bench_figures_options *options = state->input;
 
     switch (key) {
-    case 'o':
-        options->folder = argument;
-        return 0;
-    case 's':
-        options->seed = core_options_count(state, "seed", argument, 0, UINT64_MAX);
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &options->output;
         return 0;
     case KEY_POOL:
         options->pool = (uint32_t)core_options_count(state, "pool", argument, 1000, BENCH_POOL_MAX);
@@ -41,13 +33,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         options->gpus = 2;
         options->pool = 3000;
         options->streams = 500;
-        return 0;
-    case KEY_PROGRESS:
-        options->progress = true;
-        return 0;
-    case ARGP_KEY_END:
-        if (options->folder == NULL)
-            argp_error(state, "--out is missing: where to?");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -64,13 +49,13 @@ static const struct argp argp = {
     "server's, "
     "on the profile " PROFILE ".\v"
     "The same seed gives the same files. Takes a few minutes of one core. Needs gnuplot for the PNG files.",
-    NULL,
+    bench_options_output,
     NULL,
     NULL};
 
 static core_status run(struct bench_figures *figures, struct core_error *error)
 {
-    core_status status = bench_pictures_folder(figures->options.folder, error);
+    core_status status = bench_pictures_folder(figures->options.output.folder, error);
     if (status == CORE_OK)
         status = bench_machine_open(figures->machine, PROFILE, error);
     if (status == CORE_OK)
@@ -87,11 +72,7 @@ static core_status run(struct bench_figures *figures, struct core_error *error)
 int bench_figures(int argc, char **argv)
 {
     struct bench_machine machine = {.file = NULL};
-    struct bench_figures_options options = {.seed = 1,
-                                            .pool = 200000,
-                                            .gpus = BENCH_FIGURES_GPUS,
-                                            .streams = 10000,
-                                            .progress = isatty(STDERR_FILENO) != 0};
+    struct bench_figures_options options = {.pool = 200000, .gpus = BENCH_FIGURES_GPUS, .streams = 10000};
     struct core_error error = {"out of memory"};
 
     if (core_options_parse(&argp, argc, argv, &options) != 0)

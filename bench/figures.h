@@ -5,6 +5,7 @@
 #define MILLRACE_BENCH_FIGURES_H
 
 #include "bench/capacity.h"
+#include "bench/options.h"
 
 #define BENCH_FIGURES_WORKLOADS 5
 #define BENCH_FIGURES_GPUS      8
@@ -12,12 +13,10 @@
 #define BENCH_FIGURES_RULES     2 /* the paper's, the server's */
 
 struct bench_figures_options {
-    const char *folder; /* where the files go */
-    uint64_t seed;
+    struct bench_options_output output;
     uint32_t pool;    /* streams to draw of each workload */
     uint32_t gpus;    /* 1 .. BENCH_FIGURES_GPUS */
     uint32_t streams; /* of Fig. 7 */
-    bool progress;
 };
 
 /* What one method carries of one workload on so many GPUs. */

@@ -28,7 +28,7 @@ static core_status compute_cells(struct bench_figures *figures, int rules, int w
     struct bench_capacity_options options = {.machine = figures->machine,
                                              .pool = &figures->pools[workload],
                                              .paper = rules == 0,
-                                             .seed = figures->options.seed};
+                                             .seed = figures->options.output.seed};
     double bound = 0;
 
     for (size_t m = 0; m < figures->method_count; m++) {
@@ -60,11 +60,11 @@ core_status bench_figures_compute(struct bench_figures *figures, struct core_err
         figures->method_count++;
     for (int w = 0; status == CORE_OK && w < BENCH_FIGURES_WORKLOADS; w++) {
         const struct bench_pool_request request = {
-            .workload = bench_figures_workloads[w], .count = options->pool, .seed = options->seed};
+            .workload = bench_figures_workloads[w], .count = options->pool, .seed = options->output.seed};
         status = bench_pool_open(&figures->pools[w], &request, error);
         for (int rules = 0; status == CORE_OK && rules < BENCH_FIGURES_RULES; rules++)
             for (uint32_t gpus = 1; status == CORE_OK && gpus <= options->gpus; gpus++) {
-                if (options->progress)
+                if (options->output.progress)
                     fprintf(stderr, "\r\033[K%s, by the %s's rules, %u GPUs", bench_figures_workloads[w],
                             bench_figures_rules[rules], gpus);
                 status = bench_machine_set(figures->machine, (int)gpus, BENCH_MACHINE_AS_PROFILE, error);
@@ -72,7 +72,7 @@ core_status bench_figures_compute(struct bench_figures *figures, struct core_err
                     status = compute_cells(figures, rules, w, gpus, error);
             }
     }
-    if (options->progress)
+    if (options->output.progress)
         fputs("\r\033[K", stderr);
     return status;
 }

@@ -67,7 +67,7 @@ static void put_cell(FILE *file, const struct partition_plan_method *method,
 static core_status write_capacity(const struct bench_figures *figures, struct core_error *error)
 {
     struct bench_csv csv;
-    core_status status = bench_csv_open(figures->options.folder, &csv, error, "capacity");
+    core_status status = bench_csv_open(figures->options.output.folder, &csv, error, "capacity");
 
     if (status != CORE_OK)
         return status;
@@ -116,7 +116,7 @@ static core_status write_fig10(const struct bench_figures *figures, int rules, s
 {
     struct bench_csv csv;
     core_status status =
-        bench_csv_open(figures->options.folder, &csv, error, "fig10-%s", bench_figures_rules[rules]);
+        bench_csv_open(figures->options.output.folder, &csv, error, "fig10-%s", bench_figures_rules[rules]);
 
     if (status != CORE_OK)
         return status;
@@ -134,8 +134,8 @@ static core_status write_scaling(const struct bench_figures *figures, const char
                                  int workload, enum quantity quantity, struct core_error *error)
 {
     struct bench_csv csv;
-    core_status status =
-        bench_csv_open(figures->options.folder, &csv, error, "%s-%s", name, bench_figures_rules[rules]);
+    core_status status = bench_csv_open(figures->options.output.folder, &csv, error, "%s-%s", name,
+                                        bench_figures_rules[rules]);
 
     if (status != CORE_OK)
         return status;
@@ -166,7 +166,7 @@ static core_status write_bounds(const struct bench_figures *figures, int rules, 
 {
     struct bench_csv csv;
     core_status status =
-        bench_csv_open(figures->options.folder, &csv, error, "bound-%s", bench_figures_rules[rules]);
+        bench_csv_open(figures->options.output.folder, &csv, error, "bound-%s", bench_figures_rules[rules]);
 
     if (status != CORE_OK)
         return status;
@@ -191,7 +191,7 @@ static void put_stream(FILE *file, const struct core_stream_spec *spec)
 static core_status write_workloads(const struct bench_figures *figures, struct core_error *error)
 {
     struct bench_csv csv;
-    core_status status = bench_csv_open(figures->options.folder, &csv, error, "fig10-workloads");
+    core_status status = bench_csv_open(figures->options.output.folder, &csv, error, "fig10-workloads");
 
     if (status != CORE_OK)
         return status;
@@ -209,7 +209,7 @@ static core_status write_fig12b(const struct bench_figures *figures, struct core
 {
     const struct bench_pool *pool = &figures->pools[EXP];
     struct bench_csv csv;
-    core_status status = bench_csv_open(figures->options.folder, &csv, error, "fig12b");
+    core_status status = bench_csv_open(figures->options.output.folder, &csv, error, "fig12b");
 
     if (status != CORE_OK)
         return status;
@@ -231,7 +231,7 @@ static core_status plan_fig7(const struct bench_figures *figures, const struct b
                                                .profile = &figures->machine->profile,
                                                .workers = figures->machine->workers,
                                                .paper = rules == 0,
-                                               .seed = figures->options.seed};
+                                               .seed = figures->options.output.seed};
     return partition_plan_make(&partition_plan_methods[method], &input, plan, error);
 }
 
@@ -253,7 +253,7 @@ static core_status write_fig7_streams(const struct bench_figures *figures, const
                                       struct core_error *error)
 {
     struct bench_csv csv;
-    core_status status = bench_csv_open(figures->options.folder, &csv, error, "fig07-%s-%s-%u", rules,
+    core_status status = bench_csv_open(figures->options.output.folder, &csv, error, "fig07-%s-%s-%u", rules,
                                         plan->method->name, gpus);
 
     if (status != CORE_OK)
@@ -299,12 +299,12 @@ static core_status write_fig7(struct bench_figures *figures, struct core_error *
     struct bench_pool pool;
     struct bench_csv csv;
     const struct bench_pool_request request = {
-        .workload = "fig7", .count = figures->options.streams, .seed = figures->options.seed};
+        .workload = "fig7", .count = figures->options.streams, .seed = figures->options.output.seed};
     core_status status = bench_pool_open(&pool, &request, error);
 
     if (status != CORE_OK)
         return status;
-    status = bench_csv_open(figures->options.folder, &csv, error, "fig07");
+    status = bench_csv_open(figures->options.output.folder, &csv, error, "fig07");
     if (status == CORE_OK) {
         fputs("rules,gpus,method,accepted,rate_low_mbit_per_s,rate_high_mbit_per_s,deadline_low_ms,"
               "deadline_high_ms,binding,headroom_percent\n",
@@ -340,7 +340,7 @@ static core_status write_table1(const struct bench_figures *figures, struct core
 {
     const struct config_profile_gpu *card = &figures->machine->file->gpus[0];
     struct bench_csv csv;
-    core_status status = bench_csv_open(figures->options.folder, &csv, error, "table1");
+    core_status status = bench_csv_open(figures->options.output.folder, &csv, error, "table1");
 
     if (status != CORE_OK)
         return status;

@@ -128,7 +128,7 @@ static void put_fig7(FILE *file, const char *csv, uint32_t gpus, const char *tit
 static bool is_there(const struct bench_figures *figures, const char *csv)
 {
     char path[PATH_MAX];
-    const int length = snprintf(path, sizeof path, "%s/%s.csv", figures->options.folder, csv);
+    const int length = snprintf(path, sizeof path, "%s/%s.csv", figures->options.output.folder, csv);
 
     return length > 0 && (size_t)length < sizeof path && access(path, R_OK) == 0;
 }
@@ -173,5 +173,5 @@ static void put_script(const void *context, FILE *file)
 
 core_status bench_figures_plot(const struct bench_figures *figures, struct core_error *error)
 {
-    return bench_pictures_draw(figures->options.folder, put_script, figures, error);
+    return bench_pictures_draw(figures->options.output.folder, put_script, figures, error);
 }

@@ -6,13 +6,12 @@
  * 16 sockets, 16 lanes and one lane, every byte compared. CPU times are those of threads and processes. */
 #include "bench/bench.h"
 #include "bench/daemon.h"
+#include "bench/document.h"
 #include "bench/lane_limits.h"
 #include "bench/options.h"
-#include "bench/samples.h"
 #include "bench/sustain.h"
 #include "core/stream.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,10 +40,20 @@ static const struct {
                 {"server, 16 lanes", "lanes_16", "unix", CONNECTIONS},
                 {"server, one lane", "lane", "unix", 1}};
 
+enum measure { SERVER_US, CLIENT_US, RATE, P50_US, P999_US, SUSTAINED, MEASURES };
+
+static const struct {
+    const char *name, *key;
+    int digits;
+} measures[MEASURES] = {{"server CPU, us/packet", "server_us", 2},
+                        {"client CPU, us/packet", "client_us", 2},
+                        {"GB/s", "gb_per_s", 3}, /* without a server all that goes */
+                        {"p50, us", "p50_us", 0},
+                        {"p99.9, us", "p999_us", 0},
+                        {"without a miss, GB/s", "sustained_gb_per_s", 3}};
+
 struct figures {
-    struct bench_samples server_us, client_us,
-        rate; /* gigabytes per second: without a server all that goes */
-    struct bench_samples p50_us, p999_us, sustained;
+    struct bench_samples of[MEASURES];
     uint64_t packets, lost, missed; /* of all rounds; lost: did not come back right */
 };
 
@@ -63,9 +72,9 @@ static core_status limit_measure(const struct options *options, enum way way, st
     if (status != CORE_OK)
         return status;
     if (way != OPENSSL)
-        bench_samples_add(&figures->server_us, result.server_ns / 1e3);
-    bench_samples_add(&figures->client_us, result.client_ns / 1e3);
-    bench_samples_add(&figures->rate, result.packets_per_s * limits.packet_bytes / 1e9);
+        bench_samples_add(&figures->of[SERVER_US], result.server_ns / 1e3);
+    bench_samples_add(&figures->of[CLIENT_US], result.client_ns / 1e3);
+    bench_samples_add(&figures->of[RATE], result.packets_per_s * limits.packet_bytes / 1e9);
     return CORE_OK;
 }
 
@@ -79,11 +88,11 @@ static void report_take(struct figures *figures, const struct inputgen_report *r
     if (all->received == 0)
         return;
     if (report->server_cpu_ns >= 0)
-        bench_samples_add(&figures->server_us, (double)report->server_cpu_ns / packets / 1e3);
-    bench_samples_add(&figures->client_us, (double)report->generator_cpu_ns / packets / 1e3);
-    bench_samples_add(&figures->rate, (double)all->payload_bytes / (double)report->run_ns);
-    bench_samples_add(&figures->p50_us, (double)core_histogram_percentile_ns(&all->service, 50) / 1e3);
-    bench_samples_add(&figures->p999_us, (double)core_histogram_percentile_ns(&all->service, 99.9) / 1e3);
+        bench_samples_add(&figures->of[SERVER_US], (double)report->server_cpu_ns / packets / 1e3);
+    bench_samples_add(&figures->of[CLIENT_US], (double)report->generator_cpu_ns / packets / 1e3);
+    bench_samples_add(&figures->of[RATE], (double)all->payload_bytes / (double)report->run_ns);
+    bench_samples_add(&figures->of[P50_US], (double)core_histogram_percentile_ns(&all->service, 50) / 1e3);
+    bench_samples_add(&figures->of[P999_US], (double)core_histogram_percentile_ns(&all->service, 99.9) / 1e3);
 }
 
 /* The rate of one round, and the highest without a miss where that is asked for. */
@@ -120,7 +129,7 @@ static core_status server_measure(const struct options *options, enum way way, c
         return CORE_OK;
     status = bench_sustain_find(&trial, ceiling_bytes_per_s, &found, error);
     if (status == CORE_OK)
-        bench_samples_add(&figures->sustained, found.bytes_per_s / 1e9);
+        bench_samples_add(&figures->of[SUSTAINED], found.bytes_per_s / 1e9);
     return status;
 }
 
@@ -129,7 +138,7 @@ static core_status round_measure(const struct options *options, const char *path
 {
     core_status status = CORE_OK;
     for (int way = 0; way < WAYS && status == CORE_OK; way++) {
-        struct bench_samples *ring = &figures[RING_ENCRYPTS].rate;
+        struct bench_samples *ring = &figures[RING_ENCRYPTS].of[RATE];
         if (ways[way].scheme == NULL)
             status = limit_measure(options, (enum way)way, &figures[way], error);
         else
@@ -154,23 +163,26 @@ static void cell_print(struct bench_samples *samples, int digits)
     printf(" %22s", text);
 }
 
+static double median(struct figures *figures, enum way way, enum measure measure)
+{
+    return bench_samples_percentile(&figures[way].of[measure], 50);
+}
+
 static void table_print(const struct options *options, struct figures *figures)
 {
+    const int columns = options->sustain ? MEASURES : SUSTAINED;
     printf(
         "%u streams of %u-byte packets, %.0f Mbit/s through the server; medians of %u rounds (quartiles)\n\n",
         options->streams, options->packet_bytes, options->bits_per_s / 1e6, options->rounds);
-    printf("%-24s %22s %22s %22s %22s %22s%s %9s\n", "", "server CPU, us/packet", "client CPU, us/packet",
-           "GB/s", "p50, us", "p99.9, us", options->sustain ? "  without a miss, GB/s" : "", "missed");
+    printf("%-24s", "");
+    for (int at = 0; at < columns; at++)
+        printf(" %22s", measures[at].name);
+    printf(" %9s\n", "missed");
     for (int way = 0; way < WAYS; way++) {
         struct figures *row = &figures[way];
         printf("%-24s", ways[way].name);
-        cell_print(&row->server_us, 2);
-        cell_print(&row->client_us, 2);
-        cell_print(&row->rate, 3);
-        cell_print(&row->p50_us, 0);
-        cell_print(&row->p999_us, 0);
-        if (options->sustain)
-            cell_print(&row->sustained, 3);
+        for (int at = 0; at < columns; at++)
+            cell_print(&row->of[at], measures[at].digits);
         if (ways[way].scheme != NULL)
             printf(" %9lu", (unsigned long)row->missed);
         putchar('\n');
@@ -178,71 +190,31 @@ static void table_print(const struct options *options, struct figures *figures)
             printf("  %lu of %lu packets did not come back, or not right\n", (unsigned long)row->lost,
                    (unsigned long)row->packets);
     }
-    const double home = bench_samples_percentile(&figures[OPENSSL].client_us, 50);
-    const double lane = bench_samples_percentile(&figures[LANE].server_us, 50);
-    const double sockets = bench_samples_percentile(&figures[SOCKETS].server_us, 50);
+    const double lane = median(figures, LANE, SERVER_US);
     printf("\nThe server's CPU for a packet: through one lane %.2f of what it is through sockets, and %.2f "
            "of what "
            "OpenSSL\ntakes in the producer.\n",
-           lane / sockets, lane / home);
+           lane / median(figures, SOCKETS, SERVER_US), lane / median(figures, OPENSSL, CLIENT_US));
 }
 
-static json_t *samples_json(struct bench_samples *samples)
-{
-    if (samples->count == 0)
-        return json_null();
-    return json_pack("{s:f,s:f,s:f}", "q1", bench_samples_percentile(samples, 25), "median",
-                     bench_samples_percentile(samples, 50), "q3", bench_samples_percentile(samples, 75));
-}
-
-static bool json_print(const struct options *options, struct figures *figures)
+static core_status json_print(const struct options *options, struct figures *figures,
+                              struct core_error *error)
 {
     json_t *root = json_pack("{s:I,s:I,s:f,s:I}", "streams", (json_int_t)options->streams, "packet_bytes",
                              (json_int_t)options->packet_bytes, "bits_per_s", options->bits_per_s, "rounds",
                              (json_int_t)options->rounds);
     for (int way = 0; way < WAYS; way++) {
         struct figures *row = &figures[way];
-        json_t *object = json_pack(
-            "{s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:I}", "server_us", samples_json(&row->server_us), "client_us",
-            samples_json(&row->client_us), "gb_per_s", samples_json(&row->rate), "p50_us",
-            samples_json(&row->p50_us), "p999_us", samples_json(&row->p999_us), "sustained_gb_per_s",
-            samples_json(&row->sustained), "missed", (json_int_t)row->missed, "lost", (json_int_t)row->lost);
-        json_object_set_new(root, ways[way].key, object);
+        json_t *object =
+            json_pack("{s:I,s:I}", "missed", (json_int_t)row->missed, "lost", (json_int_t)row->lost);
+        for (int at = 0; at < MEASURES; at++)
+            (void)json_object_set_new(object, measures[at].key, bench_document_samples(&row->of[at]));
+        (void)json_object_set_new(root, ways[way].key, object);
     }
-    const bool good = json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(5)) == 0;
-    putchar('\n');
-    json_decref(root);
-    return good;
+    return bench_document_print(root, error);
 }
 
 /* ---- the command ---- */
-
-static struct bench_samples *const *samples_of(struct figures *row, struct bench_samples *list[6])
-{
-    list[0] = &row->server_us;
-    list[1] = &row->client_us;
-    list[2] = &row->rate;
-    list[3] = &row->p50_us;
-    list[4] = &row->p999_us;
-    list[5] = &row->sustained;
-    return list;
-}
-
-static core_status figures_init(struct figures *figures, unsigned rounds)
-{
-    struct bench_samples *list[6];
-    core_status status = CORE_OK;
-    for (int at = 0; at < 6 * WAYS && status == CORE_OK; at++)
-        status = bench_samples_init(samples_of(&figures[at / 6], list)[at % 6], rounds);
-    return status;
-}
-
-static void figures_free(struct figures *figures)
-{
-    struct bench_samples *list[6];
-    for (int at = 0; at < 6 * WAYS; at++)
-        bench_samples_free(samples_of(&figures[at / 6], list)[at % 6]);
-}
 
 static core_status measure(const struct options *options, struct figures *figures, struct core_error *error)
 {
@@ -313,6 +285,20 @@ static const struct argp argp = {
            "ring of shared memory and OpenSSL in the producer.\v"
            "Exit status: 0 measured, and every packet came back right; 1 not; 2 usage."};
 
+static core_status run(const struct options *options, struct figures *figures, struct core_error *error)
+{
+    core_status status = CORE_OK;
+    for (int way = 0; way < WAYS && status == CORE_OK; way++)
+        status = bench_samples_init_each(figures[way].of, MEASURES, options->rounds);
+    if (status == CORE_OK)
+        status = measure(options, figures, error);
+    if (status == CORE_OK && options->server.json)
+        return json_print(options, figures, error);
+    if (status == CORE_OK)
+        table_print(options, figures);
+    return status;
+}
+
 int bench_lanes(int argc, char **argv)
 {
     struct options options = {
@@ -323,17 +309,12 @@ int bench_lanes(int argc, char **argv)
 
     if (core_options_parse(&argp, argc, argv, &options) != 0)
         return 2;
-    core_status status = figures_init(figures, options.rounds);
-    if (status == CORE_OK)
-        status = measure(&options, figures, &error);
+    const core_status status = run(&options, figures, &error);
     if (status != CORE_OK)
         (void)fprintf(stderr, "millrace-bench lanes: %s\n", error.text);
-    else if (options.server.json)
-        status = json_print(&options, figures) ? CORE_OK : CORE_SYSTEM;
-    else
-        table_print(&options, figures);
-    for (int way = 0; way < WAYS; way++)
+    for (int way = 0; way < WAYS; way++) {
         lost += figures[way].lost;
-    figures_free(figures);
+        bench_samples_free_each(figures[way].of, MEASURES);
+    }
     return status == CORE_OK && lost == 0 ? 0 : 1;
 }

@@ -65,3 +65,41 @@ static const struct argp_option server_table[] = {
 
 static const struct argp server_argp = {.options = server_table, .parser = parse_server};
 const struct argp_child bench_options_server[] = {{&server_argp, 0, NULL, 0}, {0}};
+
+enum { KEY_PROGRESS = 256 };
+
+static error_t parse_output(int key, char *argument, struct argp_state *state)
+{
+    struct bench_options_output *options = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        *options = (struct bench_options_output){.seed = 1, .progress = isatty(STDERR_FILENO) != 0};
+        return 0;
+    case 'o':
+        options->folder = argument;
+        return 0;
+    case 's':
+        options->seed = core_options_count(state, "seed", argument, 0, UINT64_MAX);
+        return 0;
+    case KEY_PROGRESS:
+        options->progress = true;
+        return 0;
+    case ARGP_KEY_END:
+        if (options->folder == NULL)
+            argp_error(state, "--out is missing: where to?");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option output_table[] = {
+    {"out", 'o', "DIR", 0, "Folder for the CSV and PNG files; required, made if it is not there", 0},
+    {"seed", 's', "N", 0, "Seed of all draws (default 1)", 0},
+    {"progress", KEY_PROGRESS, NULL, 0, "Tell how far it is, even if standard error is no terminal", 0},
+    {0},
+};
+
+static const struct argp output_argp = {.options = output_table, .parser = parse_output};
+const struct argp_child bench_options_output[] = {{&output_argp, 0, NULL, 0}, {0}};

@@ -24,4 +24,12 @@ struct bench_options_server {
 };
 extern const struct argp_child bench_options_server[];
 
+/* What the subcommands that compute a folder of figures are all asked, likewise with bench_options_output. */
+struct bench_options_output {
+    const char *folder; /* never NULL behind the options */
+    uint64_t seed;      /* default 1 */
+    bool progress;      /* tell how far it is: asked for, or standard error is a terminal */
+};
+extern const struct argp_child bench_options_output[];
+
 #endif

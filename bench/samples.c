@@ -17,6 +17,20 @@ void bench_samples_free(struct bench_samples *samples)
     samples->values = NULL;
 }
 
+core_status bench_samples_init_each(struct bench_samples *samples, size_t count, uint32_t capacity)
+{
+    core_status status = CORE_OK;
+    for (size_t at = 0; at < count && status == CORE_OK; at++)
+        status = bench_samples_init(&samples[at], capacity);
+    return status;
+}
+
+void bench_samples_free_each(struct bench_samples *samples, size_t count)
+{
+    for (size_t at = 0; at < count; at++)
+        bench_samples_free(&samples[at]);
+}
+
 void bench_samples_add(struct bench_samples *samples, double value)
 {
     if (samples->count < samples->capacity)

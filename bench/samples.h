@@ -4,6 +4,7 @@
 
 #include "core/status.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct bench_samples {
@@ -13,6 +14,11 @@ struct bench_samples {
 
 CORE_CHECKED core_status bench_samples_init(struct bench_samples *samples, uint32_t capacity);
 void bench_samples_free(struct bench_samples *samples);
+
+/* The same of an array of sets; free all of them on failure, too. */
+CORE_CHECKED core_status bench_samples_init_each(struct bench_samples *samples, size_t count,
+                                                 uint32_t capacity);
+void bench_samples_free_each(struct bench_samples *samples, size_t count);
 
 /* What comes when it is full is left out. */
 void bench_samples_add(struct bench_samples *samples, double value);

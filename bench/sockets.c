@@ -6,13 +6,12 @@
  * and with packets of the same size. Ratios are taken inside a round. */
 #include "bench/bench.h"
 #include "bench/daemon.h"
+#include "bench/document.h"
 #include "bench/echo.h"
 #include "bench/options.h"
-#include "bench/samples.h"
 #include "bench/sustain.h"
 #include "core/stream.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,9 +36,7 @@ struct round {
     char beyond[400]; /* what kept the server from more */
 };
 
-struct figures {
-    struct bench_samples single, batched, server, to_single, to_batched;
-};
+enum measure { SINGLE, BATCHED, SERVER, TO_SINGLE, TO_BATCHED, MEASURES };
 
 static core_status echo_measure(const struct options *options, bool batch, double *mb_per_s,
                                 struct core_error *error)
@@ -82,45 +79,14 @@ static core_status round_measure(const struct options *options, const char *addr
     return CORE_OK;
 }
 
-/* ---- figures ---- */
-
-static struct bench_samples *const *figures_list(struct figures *figures, struct bench_samples *list[5])
+static void round_add(struct bench_samples *figures, const struct round *round)
 {
-    list[0] = &figures->single;
-    list[1] = &figures->batched;
-    list[2] = &figures->server;
-    list[3] = &figures->to_single;
-    list[4] = &figures->to_batched;
-    return list;
-}
-
-static core_status figures_init(struct figures *figures, unsigned rounds)
-{
-    struct bench_samples *list[5];
-    core_status status = CORE_OK;
-    *figures = (struct figures){0};
-    figures_list(figures, list);
-    for (int at = 0; at < 5 && status == CORE_OK; at++)
-        status = bench_samples_init(list[at], rounds);
-    return status;
-}
-
-static void figures_free(struct figures *figures)
-{
-    struct bench_samples *list[5];
-    figures_list(figures, list);
-    for (int at = 0; at < 5; at++)
-        bench_samples_free(list[at]);
-}
-
-static void figures_add(struct figures *figures, const struct round *round)
-{
-    bench_samples_add(&figures->single, round->single);
-    bench_samples_add(&figures->batched, round->batched);
-    bench_samples_add(&figures->server, round->server);
+    bench_samples_add(&figures[SINGLE], round->single);
+    bench_samples_add(&figures[BATCHED], round->batched);
+    bench_samples_add(&figures[SERVER], round->server);
     if (round->single > 0)
-        bench_samples_add(&figures->to_single, round->server / round->single);
-    bench_samples_add(&figures->to_batched, round->server / round->batched);
+        bench_samples_add(&figures[TO_SINGLE], round->server / round->single);
+    bench_samples_add(&figures[TO_BATCHED], round->server / round->batched);
 }
 
 /* ---- reports ---- */
@@ -162,17 +128,17 @@ static void round_print(const struct options *options, unsigned number, const st
     (void)fflush(stdout);
 }
 
-static void percentile_print(const struct options *options, const char *name, struct figures *figures,
+static void percentile_print(const struct options *options, const char *name, struct bench_samples *figures,
                              double percent)
 {
-    row_print(options, name, bench_samples_percentile(&figures->single, percent),
-              bench_samples_percentile(&figures->batched, percent),
-              bench_samples_percentile(&figures->server, percent),
-              bench_samples_percentile(&figures->to_single, percent),
-              bench_samples_percentile(&figures->to_batched, percent));
+    double values[MEASURES];
+    for (int at = 0; at < MEASURES; at++)
+        values[at] = bench_samples_percentile(&figures[at], percent);
+    row_print(options, name, values[SINGLE], values[BATCHED], values[SERVER], values[TO_SINGLE],
+              values[TO_BATCHED]);
 }
 
-static void summary_print(const struct options *options, struct figures *figures)
+static void summary_print(const struct options *options, struct bench_samples *figures)
 {
     if (options->rounds > 1) {
         percentile_print(options, "least", figures, 0);
@@ -181,58 +147,51 @@ static void summary_print(const struct options *options, struct figures *figures
     }
     if (!options->server || options->batch)
         return;
-    double median = bench_samples_percentile(&figures->to_single, 50);
+    double median = bench_samples_percentile(&figures[TO_SINGLE], 50);
     printf(
         "\n%s  with %d streams, every byte right and every deadline (20 to 100 ms) kept, the server carries "
         "%.2f of\n      the echo that reads and writes nothing else (goal: %.2f)\n",
         median >= GOAL ? "PASS" : "FAIL", STREAMS, median, GOAL);
 }
 
-static json_t *samples_json(struct bench_samples *samples)
+static core_status json_print(const struct options *options, struct bench_samples *figures,
+                              struct core_error *error)
 {
-    return json_pack("{s:f,s:f,s:f}", "min", bench_samples_percentile(samples, 0), "median",
-                     bench_samples_percentile(samples, 50), "max", bench_samples_percentile(samples, 100));
-}
-
-static bool json_print(const struct options *options, struct figures *figures)
-{
-    json_t *root =
-        json_pack("{s:I,s:I,s:I,s:I,s:o}", "packet_bytes", (json_int_t)options->packet_bytes, "connections",
-                  (json_int_t)options->connections, "outstanding", (json_int_t)options->outstanding, "rounds",
-                  (json_int_t)options->rounds, "echo_batched_mb_per_s", samples_json(&figures->batched));
+    json_t *root = json_pack("{s:I,s:I,s:I,s:I,s:o}", "packet_bytes", (json_int_t)options->packet_bytes,
+                             "connections", (json_int_t)options->connections, "outstanding",
+                             (json_int_t)options->outstanding, "rounds", (json_int_t)options->rounds,
+                             "echo_batched_mb_per_s", bench_document_samples(&figures[BATCHED]));
     if (!options->batch)
-        json_object_set_new(root, "echo_single_mb_per_s", samples_json(&figures->single));
+        json_object_set_new(root, "echo_single_mb_per_s", bench_document_samples(&figures[SINGLE]));
     if (options->server) {
         json_object_set_new(root, "streams", json_integer(STREAMS));
-        json_object_set_new(root, "server_mb_per_s", samples_json(&figures->server));
-        json_object_set_new(root, "server_to_batched", samples_json(&figures->to_batched));
+        json_object_set_new(root, "server_mb_per_s", bench_document_samples(&figures[SERVER]));
+        json_object_set_new(root, "server_to_batched", bench_document_samples(&figures[TO_BATCHED]));
     }
     if (options->server && !options->batch)
-        json_object_set_new(root, "server_to_single", samples_json(&figures->to_single));
-    bool good = json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(5)) == 0;
-    putchar('\n');
-    json_decref(root);
-    return good;
+        json_object_set_new(root, "server_to_single", bench_document_samples(&figures[TO_SINGLE]));
+    return bench_document_print(root, error);
 }
 
 /* ---- the command ---- */
 
-static core_status rounds_run(const struct options *options, const char *address, struct figures *figures,
-                              struct core_error *error)
+static core_status rounds_run(const struct options *options, const char *address,
+                              struct bench_samples *figures, struct core_error *error)
 {
     for (unsigned number = 1; number <= options->rounds; number++) {
         struct round round;
         core_status status = round_measure(options, address, &round, error);
         if (status != CORE_OK)
             return status;
-        figures_add(figures, &round);
+        round_add(figures, &round);
         if (!options->json)
             round_print(options, number, &round);
     }
     return CORE_OK;
 }
 
-static core_status measure(const struct options *options, struct figures *figures, struct core_error *error)
+static core_status measure(const struct options *options, struct bench_samples *figures,
+                           struct core_error *error)
 {
     struct bench_daemon daemon;
     if (!options->server)
@@ -310,25 +269,25 @@ static const struct argp argp = {
 int bench_sockets(int argc, char **argv)
 {
     struct options options = {.connections = 16, .packet_bytes = 1400, .outstanding = 4, .seconds = 3};
-    struct figures figures;
+    struct bench_samples figures[MEASURES] = {0};
     struct core_error error = {.text = "out of memory"};
     if (core_options_parse(&argp, argc, argv, &options) != 0)
         return 2;
     if (options.rounds == 0)
         options.rounds = options.server ? 3 : 1;
-    core_status status = figures_init(&figures, options.rounds);
+    core_status status = bench_samples_init_each(figures, MEASURES, options.rounds);
     if (status == CORE_OK && !options.json)
         header_print(&options);
     if (status == CORE_OK)
-        status = measure(&options, &figures, &error);
+        status = measure(&options, figures, &error);
+    if (status == CORE_OK && options.json)
+        status = json_print(&options, figures, &error);
+    else if (status == CORE_OK)
+        summary_print(&options, figures);
     if (status != CORE_OK)
         (void)fprintf(stderr, "millrace-bench sockets: %s\n", error.text);
-    else if (options.json)
-        status = json_print(&options, &figures) ? CORE_OK : CORE_SYSTEM;
-    else
-        summary_print(&options, &figures);
     bool goal_missed = status == CORE_OK && options.server && !options.batch &&
-                       bench_samples_percentile(&figures.to_single, 50) < GOAL;
-    figures_free(&figures);
+                       bench_samples_percentile(&figures[TO_SINGLE], 50) < GOAL;
+    bench_samples_free_each(figures, MEASURES);
     return status == CORE_OK && !goal_missed ? 0 : 1;
 }

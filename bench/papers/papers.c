@@ -2,7 +2,6 @@
 #include "bench/papers/papers.h"
 
 #include "bench/bench.h"
-#include "bench/options.h"
 #include "bench/pictures.h"
 
 #include <math.h>
@@ -14,7 +13,7 @@
 #define COLUMNS_MAX  64
 #define SETTINGS_MAX 128
 
-enum { KEY_MODE = 256, KEY_SETS, KEY_PROGRESS };
+enum { KEY_MODE = 256, KEY_SETS };
 
 struct paper {
     const char *name;
@@ -30,11 +29,8 @@ static const struct paper papers[] = {
 };
 
 static const struct argp_option option_table[] = {
-    {"out", 'o', "DIR", 0, "Folder for the CSV and PNG files; required, made if it is not there", 0},
     {"mode", KEY_MODE, "paper|safe|both", 0, "The analyses as printed, repaired, or both (default)", 0},
     {"sets", KEY_SETS, "N", 0, "Random sets for each point of a figure (default 200)", 0},
-    {"seed", 's', "N", 0, "Seed of the draws (default 1)", 0},
-    {"progress", KEY_PROGRESS, NULL, 0, "Tell how far it is, even if standard error is no terminal", 0},
     {0},
 };
 
@@ -51,11 +47,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     struct papers_options *options = state->input;
 
     switch (key) {
-    case 'o':
-        options->folder = argument;
-        return 0;
-    case 's':
-        options->seed = core_options_count(state, "seed", argument, 0, UINT64_MAX);
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &options->output;
         return 0;
     case KEY_SETS:
         options->sets = (unsigned)core_options_count(state, "sets", argument, 1, 1000000);
@@ -66,18 +59,11 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         if (options->as_printed && options->safe && strcmp(argument, "both") != 0)
             argp_error(state, "--mode %s: there are paper, safe and both", argument);
         return 0;
-    case KEY_PROGRESS:
-        options->progress = true;
-        return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num > 0 || !is_paper(argument))
             argp_error(state, "%s: one of rgem, gpu-sam, gpu-sparc, gpu-sync, or none for all of them",
                        argument);
         options->paper = argument;
-        return 0;
-    case ARGP_KEY_END:
-        if (options->folder == NULL)
-            argp_error(state, "--out is missing: where to?");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -93,7 +79,7 @@ static const struct argp argp = {
     "The same seed gives the same files. A run that was stopped goes on where it was. The default takes "
     "minutes "
     "of one core. Needs gnuplot for the PNG files.",
-    NULL,
+    bench_options_output,
     NULL,
     NULL};
 
@@ -139,9 +125,9 @@ static core_status write_rows(const struct papers_options *options, const struct
 {
     for (size_t row = from; row < figure->rows; row++) {
         struct inputgen_random random;
-        inputgen_random_seed(&random,
-                             hash_of(figure->name, options->seed ^ UINT64_C(0xcbf29ce484222325)) + row);
-        if (options->progress)
+        inputgen_random_seed(
+            &random, hash_of(figure->name, options->output.seed ^ UINT64_C(0xcbf29ce484222325)) + row);
+        if (options->output.progress)
             fprintf(stderr, "%s: row %zu of %zu\n", figure->name, row + 1, figure->rows);
         figure->row(options, row, &random, file);
         if (fputc('\n', file) == EOF || fflush(file) != 0)
@@ -153,8 +139,8 @@ static core_status write_rows(const struct papers_options *options, const struct
 static core_status path_of(const struct papers_options *options, const char *name, const char *ending,
                            char *path, struct core_error *error)
 {
-    if ((size_t)snprintf(path, PATH_MAX, "%s/%s%s", options->folder, name, ending) >= PATH_MAX)
-        return core_error_set(error, CORE_INVALID, "%s: the path is too long", options->folder);
+    if ((size_t)snprintf(path, PATH_MAX, "%s/%s%s", options->output.folder, name, ending) >= PATH_MAX)
+        return core_error_set(error, CORE_INVALID, "%s: the path is too long", options->output.folder);
     return CORE_OK;
 }
 
@@ -233,7 +219,7 @@ static core_status check_settings(const struct papers_options *options, struct c
              !options->safe         ? "paper"
              : !options->as_printed ? "safe"
                                     : "both",
-             options->sets, (unsigned long long)options->seed);
+             options->sets, (unsigned long long)options->output.seed);
     FILE *file = fopen(path, "a+e");
     if (file == NULL)
         return core_error_errno(error, "%s: can not be written", path);
@@ -244,7 +230,7 @@ static core_status check_settings(const struct papers_options *options, struct c
         return core_error_errno(error, "%s: can not be written", path);
     if (*there != '\0' && strcmp(there, mine) != 0)
         return core_error_set(error, CORE_INVALID, "%s: holds figures of %.*s: name another folder",
-                              options->folder, (int)strcspn(there, "\n"), there);
+                              options->output.folder, (int)strcspn(there, "\n"), there);
     return CORE_OK;
 }
 
@@ -293,19 +279,18 @@ static core_status write_all(const struct papers_options *options, struct core_e
 
 int bench_papers(int argc, char **argv)
 {
-    struct papers_options options = {
-        .as_printed = true, .safe = true, .sets = 200, .seed = 1, .progress = isatty(STDERR_FILENO) != 0};
+    struct papers_options options = {.as_printed = true, .safe = true, .sets = 200};
     struct core_error error = {"out of memory"};
 
     if (core_options_parse(&argp, argc, argv, &options) != 0)
         return 2;
-    core_status status = bench_pictures_folder(options.folder, &error);
+    core_status status = bench_pictures_folder(options.output.folder, &error);
     if (status == CORE_OK)
         status = check_settings(&options, &error);
     if (status == CORE_OK)
         status = write_all(&options, &error);
     if (status == CORE_OK)
-        status = bench_pictures_draw(options.folder, put_script, &options, &error);
+        status = bench_pictures_draw(options.output.folder, put_script, &options, &error);
     if (status == CORE_OK)
         return 0;
     fprintf(stderr, "millrace-bench papers: %s\n", error.text);

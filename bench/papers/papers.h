@@ -5,6 +5,7 @@
 #ifndef MILLRACE_BENCH_PAPERS_PAPERS_H
 #define MILLRACE_BENCH_PAPERS_PAPERS_H
 
+#include "bench/options.h"
 #include "core/status.h"
 #include "inputgen/random.h"
 
@@ -13,12 +14,10 @@
 #include <stdio.h>
 
 struct papers_options {
-    const char *folder;
+    struct bench_options_output output;
     const char *paper; /* NULL: all */
     bool as_printed, safe;
     unsigned sets; /* to draw for each row that is about random sets */
-    uint64_t seed;
-    bool progress;
 };
 
 /* One figure or table: a CSV file and a picture. A table of these is a file of its paper. */

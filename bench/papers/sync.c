@@ -109,11 +109,11 @@ static const struct histogram *histogram_of(const struct papers_options *options
     static struct papers_options by;
     struct inputgen_random random;
     /* the draw as one number */
-    const uint64_t seed = options->seed * 1000003 + draw->m + (uint64_t)(draw->high * 1e3) * 64 +
+    const uint64_t seed = options->output.seed * 1000003 + draw->m + (uint64_t)(draw->high * 1e3) * 64 +
                           (uint64_t)(draw->share_high * 1e3) * 65536 +
                           (uint64_t)(draw->section * 1e3) * 67108864;
 
-    if (of == seed && by.seed == options->seed && by.sets == options->sets &&
+    if (of == seed && by.output.seed == options->output.seed && by.sets == options->sets &&
         by.as_printed == options->as_printed && by.safe == options->safe)
         return &histogram;
     memset(&histogram, 0, sizeof histogram);

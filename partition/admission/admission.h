@@ -204,6 +204,9 @@ const struct partition_gpu_plan *admission_batches(const struct admission *admis
 typedef bool admission_cancel(void *owner);
 void admission_set_cancel(struct admission *admission, admission_cancel *cancelled, void *owner);
 
+/* One that always returns true: for who does not ask why. */
+admission_cancel admission_without_reasons;
+
 /* ---- overload ---- */
 
 /* Withholds a share of a unit from admission, migrations to it, and changes for more: 0 .. 10^9 ppb of any
@@ -379,6 +382,9 @@ uint64_t admission_changes(const struct admission *admission);
 
 /* Share of an I/O thread that is reserved. */
 int64_t admission_io_ppb(const struct admission *admission, uint32_t io);
+
+/* The I/O thread with the most room. */
+uint32_t admission_emptiest_io(const struct admission *admission);
 
 /* The least loaded worker that accepts this stream, on a connection of I/O thread `io`. NONE: no worker
  * does. */

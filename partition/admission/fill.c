@@ -1,7 +1,7 @@
 /* How much room there is, in streams of one contract. */
 #include "partition/admission/internal.h"
 
-static uint32_t emptiest_io(const struct admission *admission)
+uint32_t admission_emptiest_io(const struct admission *admission)
 {
     uint32_t best = 0;
     for (uint32_t io = 1; io < admission->io_count; io++)
@@ -10,8 +10,7 @@ static uint32_t emptiest_io(const struct admission *admission)
     return best;
 }
 
-/* Nobody asks why there is no more room. */
-static bool at_once(void *owner)
+bool admission_without_reasons(void *owner)
 {
     (void)owner;
     return true;
@@ -22,8 +21,9 @@ uint32_t admission_fill(struct admission *copy, const struct core_stream_spec *s
     struct admission_placement placement;
     uint32_t done = 0;
 
-    admission_set_cancel(copy, at_once, NULL);
-    while (done < wanted && admission_admit(copy, spec, emptiest_io(copy), 0, &placement, NULL) == CORE_OK &&
+    admission_set_cancel(copy, admission_without_reasons, NULL);
+    while (done < wanted &&
+           admission_admit(copy, spec, admission_emptiest_io(copy), 0, &placement, NULL) == CORE_OK &&
            placement.accepted)
         done++;
     return done;

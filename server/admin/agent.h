@@ -15,8 +15,8 @@
  * 159 ms.
  *
  * Nothing is read: what a client sends, it sends for itself. So that the line reaches who has sent something, the
- * socket stays open for SERVER_AGENT_LINGER_MS, or until SERVER_AGENT_PLACES others have come. Owned by the admin
- * thread. */
+ * socket stays open until the client ends it, for a second at the most, or until the places are needed for others
+ * (connections.h). Owned by the admin thread. */
 #ifndef MILLRACE_SERVER_ADMIN_AGENT_H
 #define MILLRACE_SERVER_ADMIN_AGENT_H
 
@@ -25,8 +25,6 @@
 
 #include <stdbool.h>
 
-#define SERVER_AGENT_PLACES    64
-#define SERVER_AGENT_LINGER_MS 1000
 #define SERVER_AGENT_PERIOD_MS 200
 
 struct server;

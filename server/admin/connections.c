@@ -3,7 +3,9 @@
 #include "core/log.h"
 #include "server/net/poller.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,9 +43,9 @@ struct server_admin_body {
 
 struct server_admin_connections {
     struct server_poller *poller;
-    struct server_watch listener;
-    server_admin_answer *answer;
-    void *argument;
+    struct server_watch listener; /* its descriptor -1: it does not listen yet */
+    struct server_admin_port port;
+    struct core_address bound;
     uint32_t count;
     struct server_admin_guest guests[SERVER_ADMIN_CONNECTIONS_MAX];
 };
@@ -181,6 +183,15 @@ void server_admin_reply_line(struct server_admin_guest *guest, int code, const c
     const int bytes = snprintf(guest->line, sizeof guest->line, "%.126s\n", line);
     send_answer(guest, code, "text/plain; charset=utf-8",
                 &(struct server_admin_body){.text = guest->line, .bytes = (size_t)bytes});
+}
+
+void server_admin_say(struct server_admin_guest *guest, const char *line)
+{
+    const int bytes = snprintf(guest->line, sizeof guest->line, "%.126s\n", line);
+    enter(guest, WRITING);
+    memset(guest->parts, 0, sizeof guest->parts);
+    guest->parts[0] = (struct iovec){guest->line, (size_t)bytes};
+    send_on(guest);
 }
 
 void server_admin_reply(struct server_admin_guest *guest, const char *type, struct server_admin_body *body)
@@ -352,7 +363,7 @@ static void answer(struct server_admin_guest *guest, size_t bytes)
     if (fault.code != 0)
         server_admin_reply_line(guest, fault.code, fault.text);
     else
-        guest->connections->answer(guest->connections->argument, guest, &request);
+        guest->connections->port.answer(guest->connections->port.argument, guest, &request);
 }
 
 /* ---- events ---- */
@@ -405,7 +416,10 @@ static void let_in(struct server_admin_connections *connections, int descriptor)
     guest->got = 0;
     guest->head_only = false;
     connections->count++;
-    watch_for(guest, EPOLLIN);
+    if (connections->port.speaks_first)
+        connections->port.answer(connections->port.argument, guest, NULL);
+    else
+        watch_for(guest, EPOLLIN);
 }
 
 /* Without descriptors until the next tick; else the lack would keep this thread busy. */
@@ -417,7 +431,8 @@ static void on_connect(struct server_watch *watch, uint32_t events)
     if (descriptor >= 0)
         let_in(connections, descriptor);
     else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-        core_log(CORE_LOG_WARNING, "admin.accept", "can not accept on the admin port: %m; trying again");
+        core_log(CORE_LOG_WARNING, "admin.accept", "can not accept on the %s port: %m; trying again",
+                 connections->port.name);
         listen_on(connections, false);
     }
     if (connections->count == SERVER_ADMIN_CONNECTIONS_MAX)
@@ -452,25 +467,28 @@ void server_admin_connections_end_overdue(struct server_admin_connections *conne
 /* ---- life ---- */
 
 core_status server_admin_connections_create(struct server_admin_connections **connections,
-                                            struct server_poller *poller, int descriptor,
-                                            server_admin_answer *answer_request, void *argument,
-                                            struct core_error *error)
+                                            struct server_poller *poller,
+                                            const struct server_admin_port *port, struct core_error *error)
 {
     struct server_admin_connections *fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL)
-        return core_error_set(error, CORE_NO_MEMORY, "no memory for the admin port");
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the %s port", port->name);
     fresh->poller = poller;
-    fresh->answer = answer_request;
-    fresh->argument = argument;
-    fresh->listener = (struct server_watch){.descriptor = descriptor, .ready = on_connect, .owner = fresh};
+    fresh->port = *port;
+    fresh->listener = (struct server_watch){.descriptor = -1, .ready = on_connect, .owner = fresh};
     for (size_t at = 0; at < SERVER_ADMIN_CONNECTIONS_MAX; at++)
         fresh->guests[at].watch.descriptor = -1;
-    if (!server_poller_watch(poller, &fresh->listener, EPOLLIN)) {
-        free(fresh);
-        return core_error_set(error, CORE_NO_MEMORY, "no memory for the admin port");
-    }
-    *connections = fresh;
-    return CORE_OK;
+    core_status status =
+        core_address_listen(port->address, 0, &fresh->listener.descriptor, &fresh->bound, error);
+    if (status != CORE_OK)
+        core_error_prefix(error, status, "%s", port->name);
+    else if (!server_poller_watch(poller, &fresh->listener, EPOLLIN))
+        status = core_error_set(error, CORE_NO_MEMORY, "no memory for the %s port", port->name);
+    if (status == CORE_OK)
+        *connections = fresh;
+    else
+        server_admin_connections_destroy(fresh);
+    return status;
 }
 
 void server_admin_connections_destroy(struct server_admin_connections *connections)
@@ -480,7 +498,28 @@ void server_admin_connections_destroy(struct server_admin_connections *connectio
     for (size_t at = 0; at < SERVER_ADMIN_CONNECTIONS_MAX; at++)
         if (connections->guests[at].watch.descriptor >= 0)
             see_off(&connections->guests[at]);
-    listen_on(connections, false);
-    close(connections->listener.descriptor);
+    if (connections->listener.descriptor >= 0) {
+        listen_on(connections, false);
+        core_address_remove(&connections->bound);
+        close(connections->listener.descriptor);
+    }
     free(connections);
+}
+
+const struct core_address *server_admin_connections_bound(const struct server_admin_connections *connections)
+{
+    return &connections->bound;
+}
+
+bool server_admin_connections_are_local(const struct server_admin_connections *connections)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof address;
+
+    if (getsockname(connections->listener.descriptor, (struct sockaddr *)&address, &length) != 0)
+        return false;
+    if (address.ss_family == AF_INET)
+        return ntohl(((struct sockaddr_in *)&address)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    return address.ss_family != AF_INET6 ||
+           IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&address)->sin6_addr);
 }

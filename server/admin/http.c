@@ -12,12 +12,8 @@
 #include "server/server.h"
 #include "server/server_internal.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #define TICK_MS 100 /* between looks for those whose time is over */
 
@@ -30,8 +26,6 @@ struct text {
 
 struct server_admin {
     struct server *server;       /* set before start */
-    struct core_address bound;   /* set before start */
-    int descriptor;              /* listens; -1 once it is the connections' */
     struct server_poller poller; /* this and all below: owned by the admin thread while it runs */
     struct server_watch mail;
     struct server_admin_connections *connections;
@@ -291,37 +285,6 @@ static void *run(void *argument)
 
 /* ---- putting together and taking apart ---- */
 
-static bool is_local(int descriptor)
-{
-    struct sockaddr_storage address = {0};
-    socklen_t length = sizeof address;
-
-    if (getsockname(descriptor, (struct sockaddr *)&address, &length) != 0)
-        return false;
-    if (address.ss_family == AF_INET)
-        return ntohl(((struct sockaddr_in *)&address)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-    return address.ss_family != AF_INET6 ||
-           IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&address)->sin6_addr);
-}
-
-static core_status start_listening(struct server_admin *admin, struct core_error *error)
-{
-    char text[300];
-    core_status status =
-        core_address_listen(&admin->server->config->admin, 0, &admin->descriptor, &admin->bound, error);
-    if (status != CORE_OK)
-        return core_error_prefix(error, status, "admin");
-    core_address_format(&admin->bound, text, sizeof text);
-    core_log(CORE_LOG_INFO, "start.admin", "metrics, health and status on %s", text);
-    if (!is_local(admin->descriptor))
-        core_log(
-            CORE_LOG_WARNING, "start.admin",
-            "%s can be reached from other machines and asks for no password; a unix: or loopback address "
-            "is safer",
-            text);
-    return CORE_OK;
-}
-
 static core_status watch_mail(struct server_admin *admin, struct core_error *error)
 {
     core_status status = server_poller_init(&admin->poller, error);
@@ -334,13 +297,23 @@ static core_status watch_mail(struct server_admin *admin, struct core_error *err
     return CORE_OK;
 }
 
-static core_status create_connections(struct server_admin *admin, struct core_error *error)
+static core_status start_listening(struct server_admin *admin, struct core_error *error)
 {
-    core_status status = server_admin_connections_create(&admin->connections, &admin->poller,
-                                                         admin->descriptor, on_request, admin, error);
-    if (status == CORE_OK)
-        admin->descriptor = -1;
-    return status;
+    const struct server_admin_port port = {
+        .name = "admin", .address = &admin->server->config->admin, .answer = on_request, .argument = admin};
+    char text[300];
+    core_status status = server_admin_connections_create(&admin->connections, &admin->poller, &port, error);
+    if (status != CORE_OK)
+        return status;
+    core_address_format(server_admin_bound(admin), text, sizeof text);
+    core_log(CORE_LOG_INFO, "start.admin", "metrics, health and status on %s", text);
+    if (!server_admin_connections_are_local(admin->connections))
+        core_log(
+            CORE_LOG_WARNING, "start.admin",
+            "%s can be reached from other machines and asks for no password; a unix: or loopback address "
+            "is safer",
+            text);
+    return CORE_OK;
 }
 
 static void destroy(struct server_admin *admin)
@@ -351,13 +324,10 @@ static void destroy(struct server_admin *admin)
         server_mailbox_wait(&admin->mailbox, admin, -1);
     server_agent_destroy(admin->agent);
     server_stream_dump_destroy(admin->stream_dump);
-    core_address_remove(&admin->bound);
     server_admin_connections_destroy(admin->connections);
     forget(&admin->rows);
     server_poller_free(&admin->poller);
     server_mailbox_destroy(&admin->mailbox);
-    if (admin->descriptor >= 0)
-        close(admin->descriptor);
     free(admin);
 }
 
@@ -369,15 +339,13 @@ core_status server_admin_start(struct server_admin **admin, struct server *serve
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the admin thread");
     const struct server_stream_dump_calls calls = {.row = on_row, .done = on_listed, .argument = fresh};
     fresh->server = server;
-    fresh->descriptor = fresh->mailbox.descriptor = fresh->poller.descriptor = -1;
+    fresh->mailbox.descriptor = fresh->poller.descriptor = -1;
     fresh->mail = (struct server_watch){.descriptor = -1, .ready = on_mail, .owner = fresh};
-    core_status status = start_listening(fresh, error);
-    if (status == CORE_OK)
-        status = server_mailbox_init(&fresh->mailbox, error);
+    core_status status = server_mailbox_init(&fresh->mailbox, error);
     if (status == CORE_OK)
         status = watch_mail(fresh, error);
     if (status == CORE_OK)
-        status = create_connections(fresh, error);
+        status = start_listening(fresh, error);
     if (status == CORE_OK)
         status = server_stream_dump_create(&fresh->stream_dump, server, &fresh->mailbox, &calls, error);
     if (status == CORE_OK && server->config->agent.listens)
@@ -409,5 +377,5 @@ const struct core_address *server_admin_agent(const struct server_admin *admin)
 
 const struct core_address *server_admin_bound(const struct server_admin *admin)
 {
-    return &admin->bound;
+    return server_admin_connections_bound(admin->connections);
 }

@@ -41,7 +41,6 @@ void server_accepted_drop(struct server *server, struct server_accepted *accepte
 {
     server_transport_close(&accepted->transport);
     free(accepted->user.names);
-    free(accepted->header);
     server_connection_slot_release(&server->places, &accepted->place);
     free(accepted);
 }
@@ -112,7 +111,7 @@ static struct server_files *files_of(const struct server *server, const struct s
 
 static void go_on(struct server *server, struct server_accepted *accepted)
 {
-    if (accepted->header != NULL || server_listener_is_tls(accepted->listener))
+    if (accepted->header_due || server_listener_is_tls(accepted->listener))
         server_handshakes_add(server->handshakes, accepted);
     else
         server_accepted_hand_over(server, accepted);
@@ -141,13 +140,12 @@ static void introduce(void *owner, struct server_message *message)
     struct server_listener *listener = accepted->listener;
     struct sockaddr_storage client;
 
-    if (server_proxy_client(accepted->header, &client))
+    if (server_proxy_client(&accepted->header, &client))
         accepted->key =
             server_peer_of(&client, transport_of(listener), accepted->peer, sizeof accepted->peer);
-    if (!server_proxy_is_local(accepted->header))
+    if (!server_proxy_is_local(&accepted->header))
         forget_proxy(accepted);
-    free(accepted->header);
-    accepted->header = NULL;
+    accepted->header_due = false;
     server_connection_slot_release(&server->places, &accepted->place);
     enum server_turned reason = server_connection_slots_acquire(
         &server->places, &accepted->key, &listener->connections, server_listener_is_tls(listener),
@@ -177,25 +175,12 @@ static enum server_turned take_place(struct server *server, struct server_accept
                                            &accepted->place);
 }
 
-/* NULL without memory. */
-static struct server_accepted *keep(const struct server_accepted *accepted)
-{
-    struct server_accepted *made = malloc(sizeof *made);
-    if (made == NULL)
-        return NULL;
-    *made = *accepted;
-    if (made->listener->config->proxy && (made->header = calloc(1, sizeof *made->header)) == NULL) {
-        free(made);
-        return NULL;
-    }
-    return made;
-}
-
 static void welcome(struct server *server, int descriptor, struct server_listener *listener)
 {
     struct server_accepted accepted = {.inline_keys =
                                            listener->config->address.transport != CORE_TRANSPORT_TCP,
                                        .listener = listener,
+                                       .header_due = listener->config->proxy,
                                        .accepted_ns = core_time_now_ns()};
     struct server_accepted *made = NULL;
 
@@ -204,7 +189,7 @@ static void welcome(struct server *server, int descriptor, struct server_listene
         server_peer_identify(descriptor, transport_of(listener), accepted.peer, sizeof accepted.peer);
     accepted.user = user_of(&accepted.key, &listener->config->address);
     enum server_turned reason = take_place(server, &accepted);
-    if (reason == SERVER_TURNED_NOT && (made = keep(&accepted)) == NULL) {
+    if (reason == SERVER_TURNED_NOT && (made = malloc(sizeof *made)) == NULL) {
         server_connection_slot_release(&server->places, &accepted.place);
         reason = SERVER_TURNED_MEMORY;
     }
@@ -212,6 +197,7 @@ static void welcome(struct server *server, int descriptor, struct server_listene
         turn_away(&accepted, reason);
         return;
     }
+    *made = accepted;
     go_on(server, made);
 }
 

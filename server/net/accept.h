@@ -29,7 +29,8 @@ struct server_accepted {
     struct config_key_user user;
     core_ns accepted_ns;
     struct server_listener *listener; /* NULL: adopted */
-    struct server_proxy *header;      /* still to come or just whole; NULL: none is due, or it was taken */
+    bool header_due;                  /* its PROXY header is still to come, or to be taken: */
+    struct server_proxy header;
     /* of its handshake */
     struct server_handshaker *handshaker;
     struct server_watch watch;

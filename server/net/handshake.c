@@ -50,7 +50,7 @@ static void unlink_accepted(struct server_accepted *accepted)
 
 static const char *what(const struct server_accepted *accepted)
 {
-    return accepted->header != NULL ? "PROXY header" : "TLS handshake";
+    return accepted->header_due ? "PROXY header" : "TLS handshake";
 }
 
 static void fail(struct server_accepted *accepted, enum server_turned reason, const char *text)
@@ -59,8 +59,8 @@ static void fail(struct server_accepted *accepted, enum server_turned reason, co
     const struct core_log_fields fields = {.peer = accepted->peer};
     char address[300];
     /* who comes and goes without a word only looks whether there is a server */
-    core_log_with(accepted->header != NULL && accepted->header->got == 0 ? CORE_LOG_DEBUG : CORE_LOG_INFO,
-                  accepted->header != NULL ? "proxy.header" : "tls.handshake", &fields,
+    core_log_with(accepted->header_due && accepted->header.got == 0 ? CORE_LOG_DEBUG : CORE_LOG_INFO,
+                  accepted->header_due ? "proxy.header" : "tls.handshake", &fields,
                   "%s: %s with %s failed: %s; closed", accepted->peer, what(accepted),
                   core_address_format(&accepted->listener->bound, address, sizeof address), text);
     server_count_turned(accepted->listener, reason);
@@ -95,56 +95,42 @@ static core_status read_header(struct server_accepted *accepted, enum server_tur
     core_status status = CORE_AGAIN;
     while (status == CORE_AGAIN) {
         size_t bytes;
-        uint8_t *room = server_proxy_room(accepted->header, &bytes);
+        uint8_t *room = server_proxy_room(&accepted->header, &bytes);
         const ssize_t got = recv(accepted->transport.descriptor, room, bytes, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return CORE_AGAIN;
         *reason = got > 0 ? SERVER_TURNED_PROXY : SERVER_TURNED_GONE;
         if (got <= 0)
             return core_error_set(error, CORE_CLOSED, "the peer closed the connection");
-        status = server_proxy_take(accepted->header, (size_t)got, error);
+        status = server_proxy_take(&accepted->header, (size_t)got, error);
     }
     return status;
 }
 
-static void step_header(struct server_accepted *accepted)
-{
-    enum server_turned reason = SERVER_TURNED_PROXY;
-    struct core_error error = {""};
-    core_status status = read_header(accepted, &reason, &error);
-
-    if (status == CORE_OK) {
-        unlink_accepted(accepted);
-        server_accepted_introduce(accepted->handshaker->server, accepted);
-    } else if (status == CORE_AGAIN) {
-        wait_for_peer(accepted);
-    } else {
-        fail(accepted, reason, error.text);
-    }
-}
-
 static void step(struct server_accepted *accepted)
 {
-    enum server_turned reason = SERVER_TURNED_PROTOCOL;
+    const bool header = accepted->header_due;
+    enum server_turned reason = header ? SERVER_TURNED_PROXY : SERVER_TURNED_PROTOCOL;
     struct core_error error = {""};
-    core_status status = server_transport_handshake(&accepted->transport, &reason, &error);
+    const core_status status = header ? read_header(accepted, &reason, &error)
+                                      : server_transport_handshake(&accepted->transport, &reason, &error);
 
-    if (status == CORE_OK)
-        establish(accepted);
-    else if (status == CORE_AGAIN)
+    if (status == CORE_AGAIN) {
         wait_for_peer(accepted);
-    else
+    } else if (status != CORE_OK) {
         fail(accepted, reason, error.text);
+    } else if (header) {
+        unlink_accepted(accepted);
+        server_accepted_introduce(accepted->handshaker->server, accepted);
+    } else {
+        establish(accepted);
+    }
 }
 
 static void on_socket(struct server_watch *watch, uint32_t events)
 {
-    struct server_accepted *accepted = watch->owner;
     (void)events;
-    if (accepted->header != NULL)
-        step_header(accepted);
-    else
-        step(accepted);
+    step(watch->owner);
 }
 
 static void end_overdue(struct server_handshaker *handshaker)
@@ -191,7 +177,7 @@ static void begin(void *owner, struct server_message *message)
     accepted->handshaker = handshaker;
     accepted->watch = (struct server_watch){
         .descriptor = accepted->transport.descriptor, .ready = on_socket, .owner = accepted};
-    if (accepted->header == NULL && secure(handshaker, accepted) != CORE_OK) {
+    if (!accepted->header_due && secure(handshaker, accepted) != CORE_OK) {
         core_log_with(CORE_LOG_ERROR, "connection.memory", &(struct core_log_fields){.peer = accepted->peer},
                       "no memory for a new connection; it is closed");
         server_count_turned(accepted->listener, SERVER_TURNED_MEMORY);

@@ -100,7 +100,7 @@ static const struct papers_figure *figure_of(const struct papers_figure *figures
 
 static void row_of(const struct papers_figure *figure, unsigned sets, char *row, size_t size)
 {
-    const struct papers_options options = {.as_printed = true, .safe = true, .sets = sets, .seed = 1};
+    const struct papers_options options = {.as_printed = true, .safe = true, .sets = sets, .output.seed = 1};
     struct inputgen_random random;
     FILE *file = fmemopen(row, size, "w");
 
@@ -124,7 +124,7 @@ static void check_columns(const struct papers_figure *figures, size_t count)
     for (size_t i = 0; i < count; i++)
         for (int mode = 1; mode <= 3; mode++) {
             const struct papers_options options = {
-                .as_printed = (mode & 1) != 0, .safe = (mode & 2) != 0, .sets = 1, .seed = 1};
+                .as_printed = (mode & 1) != 0, .safe = (mode & 2) != 0, .sets = 1, .output.seed = 1};
             struct inputgen_random random;
             char line[4096] = "";
             FILE *file = fmemopen(line, sizeof line, "w");
@@ -180,7 +180,7 @@ static void split_kernels_are_exceeded_as_printed_only(void **state)
 static void shares_are_of_optimal(void **state)
 {
     (void)state;
-    const struct papers_options options = {.as_printed = true, .safe = true, .sets = 5, .seed = 1};
+    const struct papers_options options = {.as_printed = true, .safe = true, .sets = 5, .output.seed = 1};
 
     for (size_t row = 0; row < 20; row += 7) {
         const struct papers_figure *figure = figure_of(papers_gpu_sam, papers_gpu_sam_count, "gpu-sam-fig09");
@@ -224,7 +224,7 @@ static void global_bounds_are_not_exceeded(void **state)
 static void effective_utilisation_ends_where_the_paper_has_it(void **state)
 {
     (void)state;
-    const struct papers_options options = {.as_printed = true, .safe = true, .sets = 20, .seed = 1};
+    const struct papers_options options = {.as_printed = true, .safe = true, .sets = 20, .output.seed = 1};
     const struct papers_figure *figure = figure_of(papers_gpu_sync, papers_gpu_sync_count, "gpu-sync-fig06");
     double contained = 0, shared = 0;
 
