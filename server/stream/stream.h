@@ -252,23 +252,27 @@ struct server_packet *server_stream_take(struct server_stream *stream, uint32_t 
 /* Gives it back after delivery or loss. */
 void server_stream_give(struct server_stream *stream, struct server_packet *packet);
 
-/* Ask memory for what a packet of the stream will touch, and then, when the stream has come, for the packet. */
-static inline void server_stream_prefetch(const struct server_stream *stream)
+/* Ask memory for what a packet of the stream will touch, and then, when the stream has come, for the packet, and for
+ * what its worker will touch. Always inlined: a function that does nothing but this is dropped by GCC where it is
+ * called, as one without effect. */
+#define SERVER_PREFETCHES static inline __attribute__((always_inline)) void
+SERVER_PREFETCHES server_stream_prefetch(const struct server_stream *stream)
 {
     for (size_t at = 0; at < offsetof(struct server_stream, notice); at += 64)
         __builtin_prefetch((const char *)stream + at, 1);
 }
 /* With the line behind it, where its payload begins. */
-static inline void server_packet_prefetch(const struct server_packet *packet)
+SERVER_PREFETCHES server_packet_prefetch(const struct server_packet *packet)
 {
     for (size_t at = 0; at < sizeof *packet; at += 64)
         __builtin_prefetch((const char *)packet + at, 1);
     __builtin_prefetch(packet + 1, 1);
 }
-static inline void server_stream_prefetch_packet(const struct server_stream *stream)
+SERVER_PREFETCHES server_stream_prefetch_packet(const struct server_stream *stream)
 {
     if (stream->memory.free != NULL)
         server_packet_prefetch(stream->memory.free);
+    __builtin_prefetch(stream->cpu, 1);
 }
 
 /* Notes that the packet goes to this unit now. */
