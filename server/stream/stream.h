@@ -39,10 +39,11 @@ struct server_output {
     struct server_output *next;
     uint8_t *frame;         /* a control frame, or the slot: a result's header */
     const uint8_t *payload; /* packets: the ciphertext */
-    uint32_t frame_bytes, payload_bytes;
-    bool is_packet;       /* embedded in a server_packet */
-    bool is_notification; /* embedded in a server_stream; neither: allocated with its frame */
-    bool counted;         /* its first byte was taken by the socket */
+    uint32_t payload_bytes;
+    uint16_t frame_bytes;
+    bool is_packet : 1;       /* embedded in a server_packet */
+    bool is_notification : 1; /* embedded in a server_stream; neither: allocated with its frame */
+    bool counted : 1;         /* its first byte was taken by the socket */
 };
 
 struct server_block;
@@ -73,6 +74,7 @@ struct server_packet {
     bool forged : 1;        /* and it is not the right one */
     bool tagged : 1;        /* the code of its message lies behind it in the slot */
     bool audited : 1;       /* what a GPU makes of it is compared: its plaintext is in the slot, too */
+    bool hot : 1;           /* of the slots that the streams of its I/O thread share */
     uint8_t pattern_blocks; /* blocks of the pattern's cycle before it */
     uint16_t unit;          /* unit that it was handed to (struct server_unit_stats) */
 };
@@ -95,13 +97,25 @@ struct server_stream_queue {
     uint32_t accepted;                 /* sequence of the next packet that is complete */
 };
 
+/* Slots that the streams of an I/O thread on workers share, beside their own: what one has given back last the next
+ * one takes first, and finds it in the cache. A packet that fits into one has it as long as there is one; its stream
+ * has a slot of its own for it all the same, so that nothing depends on them. When a shared slot is given back no
+ * plaintext is left in it. */
+#define SERVER_HOT_SLOTS 256 /* about as many packets as a turn reads */
+struct server_hot_slots {
+    struct server_block *block;
+    struct server_packet *free;
+};
+
 /* Packet memory. */
 struct server_stream_memory {
     struct server_block *blocks;
     struct server_packet *free;
-    uint32_t packets; /* records and slots, without those of retired blocks */
-    uint32_t busy;    /* packets in use */
-    uint32_t leaving; /* of these, in retired blocks */
+    struct server_hot_slots *hot; /* its I/O thread's; NULL: its packets do not fit */
+    uint32_t packets;             /* records and slots, without those of retired blocks */
+    uint32_t busy;                /* packets in use */
+    uint32_t leaving;             /* of these, from before the blocks were retired */
+    uint32_t first;               /* sequence of the first packet after that */
 };
 
 /* What became of the stream's packets. */
@@ -199,6 +213,12 @@ uint32_t server_stream_gpu_packets(const struct core_stream_spec *spec);
  * cache sets. NULL without memory. This and the next take long for large blocks: server/memory.h. */
 struct server_block *server_block_create(const struct core_stream_spec *spec, uint32_t packets,
                                          uint32_t stagger);
+/* The shared slots of an I/O thread. CORE_NO_MEMORY. None of them may be in use in the end. */
+CORE_CHECKED core_status server_hot_slots_create(struct server_hot_slots *hot);
+void server_hot_slots_destroy(struct server_hot_slots *hot);
+/* The stream, of which no packet was taken yet, takes part in them if its packets fit. */
+void server_stream_share(struct server_stream *stream, struct server_hot_slots *hot);
+
 /* A list of blocks: the memory of all; and the end of all, wiped and freed. NULL is fine. */
 uint64_t server_blocks_bytes(const struct server_block *blocks);
 void server_blocks_destroy(struct server_block *blocks);
@@ -270,7 +290,7 @@ SERVER_PREFETCHES server_packet_prefetch(const struct server_packet *packet)
 }
 SERVER_PREFETCHES server_stream_prefetch_packet(const struct server_stream *stream)
 {
-    if (stream->memory.free != NULL)
+    if (stream->memory.free != NULL && stream->memory.hot == NULL)
         server_packet_prefetch(stream->memory.free);
     __builtin_prefetch(stream->cpu, 1);
 }
