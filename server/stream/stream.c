@@ -51,7 +51,7 @@ uint64_t server_stream_buffer_bytes(const struct core_stream_spec *spec, uint32_
 core_status server_stream_create(struct server_stream **stream, const struct core_stream_spec *spec,
                                  struct server_block *block)
 {
-    struct server_stream *fresh = malloc(sizeof *fresh);
+    struct server_stream *fresh = aligned_alloc(alignof(struct server_stream), sizeof *fresh);
     if (fresh == NULL)
         return CORE_NO_MEMORY;
     *fresh = (struct server_stream){.spec = *spec,

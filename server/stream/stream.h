@@ -25,6 +25,7 @@
 #include "server/stream/policer.h"
 #include "server/stream/rekey.h"
 
+#include <stdalign.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -97,10 +98,10 @@ struct server_stream_queue {
     uint32_t accepted;                 /* sequence of the next packet that is complete */
 };
 
-/* Slots that the streams of an I/O thread on workers share, beside their own: what one has given back last the next
- * one takes first, and finds it in the cache. A packet that fits into one has it as long as there is one; its stream
- * has a slot of its own for it all the same, so that nothing depends on them. When a shared slot is given back no
- * plaintext is left in it. */
+/* Slots that the streams of an I/O thread share, beside their own: what one has given back last the next one takes
+ * first, and finds it in the cache. A packet has one if it fits, there is one, and it will not stay long: its stream is
+ * on a worker, keeps its contract, and has a client that takes its results. The stream has a slot of its own for it all
+ * the same, so that nothing depends on them. When a shared slot is given back no plaintext is left in it. */
 #define SERVER_HOT_SLOTS 256 /* about as many packets as a turn reads */
 struct server_hot_slots {
     struct server_block *block;
@@ -109,27 +110,27 @@ struct server_hot_slots {
 
 /* Packet memory. */
 struct server_stream_memory {
-    struct server_block *blocks;
     struct server_packet *free;
     struct server_hot_slots *hot; /* its I/O thread's; NULL: its packets do not fit */
     uint32_t packets;             /* records and slots, without those of retired blocks */
     uint32_t busy;                /* packets in use */
     uint32_t leaving;             /* of these, from before the blocks were retired */
     uint32_t first;               /* sequence of the first packet after that */
+    struct server_block *blocks;
 };
 
 /* What became of the stream's packets. */
 #define SERVER_SLACK_CLASSES 8
 struct server_stream_account {
     struct protocol_closed totals;
-    uint64_t policed;         /* packets that were held back */
     uint64_t key_bytes;       /* encrypted or accepted under the present key */
     core_ns slack_minimum_ns; /* CORE_NS_NEVER before the first packet */
-    uint64_t reader_late;     /* of met: ready in time, handed over late because of the reader */
-    uint64_t fault_late;      /* of missed: served by another unit because of a failed GPU */
     /* Packets by what was left of their latency bound: none (missed), below 1/64, 1/32, .. 1/2 of it, and the
      * rest. When one of the counts has reached 2^32 all are halved: the shape stays. */
     uint32_t slack[SERVER_SLACK_CLASSES];
+    uint64_t policed;     /* packets that were held back */
+    uint64_t reader_late; /* of met: ready in time, handed over late because of the reader */
+    uint64_t fault_late;  /* of missed: served by another unit because of a failed GPU */
 };
 
 /* Latency bounds of the stream. */
@@ -159,35 +160,41 @@ struct server_failover_target {
 };
 
 /* One stream. What several of its fields are about is a struct of its own; what is left are the parts that a
- * stream consists of. */
+ * stream consists of. Those that every packet touches come first, in eight cache lines. */
 struct server_stream {
-    struct server_waiter waiter; /* first member: place among the streams that wait to be eligible */
+    alignas(
+        64) struct server_waiter waiter; /* first member: place among the streams that wait to be eligible */
     struct server_stream_client *client;
-    uint32_t id;
-    uint16_t version; /* of the protocol on its connection */
-    struct core_stream_spec spec;
     struct cpu_stream *cpu; /* secret memory */
-    struct server_stream_keys keys;
-    struct server_mac *mac; /* secret memory; NULL: the stream has none */
-    enum server_stream_state state;
-    bool unannounced; /* its OPEN was refused late: no CLOSED is sent */
-    enum protocol_close_reason close_reason;
-    struct server_policer policer;
-    struct server_message_state message;
+    core_ns in_ns;          /* margin between a packet's eligible time and its release */
+    uint32_t id;
+    enum server_path_state path; /* which unit packets go to, or what they wait for */
+    uint16_t version;            /* of the protocol on its connection */
+    bool unannounced;            /* its OPEN was refused late: no CLOSED is sent */
+    bool early;                  /* its last packet came before its contract lets it go */
+    enum server_stream_state state : 8;
+    enum protocol_close_reason close_reason : 8;
+    struct core_stream_spec spec;
+    struct server_mac *mac;             /* secret memory; NULL: the stream has none */
+    struct server_migration *migration; /* in progress (server/stream/migration.h); NULL: none */
+    struct server_modify *modify;       /* renegotiation in progress (server/stream/modify.h); NULL: none */
     struct server_stream_queue queue;
     struct server_stream_memory memory;
-    core_ns in_ns;               /* margin between a packet's eligible time and its release */
-    enum server_path_state path; /* which unit packets go to, or what they wait for */
+    struct server_policer policer;
     struct server_stream_units units;
     struct server_pacer pace; /* when packets may go to the unit */
+    struct server_stream_keys keys;
+    struct server_message_state message;
+    struct server_stream_account account;
+    struct server_rekey rekey; /* in progress; keys has both keys then */
     struct server_failover_target failover_target;
     struct server_reservation *reservation; /* at its unit, given back when the stream leaves */
-    struct server_migration *migration;     /* in progress (server/stream/migration.h); NULL: none */
-    struct server_modify *modify; /* renegotiation in progress (server/stream/modify.h); NULL: none */
     struct server_stream_bounds bounds;
-    struct server_stream_account account;
     struct server_stream_notice notice;
 };
+#define SERVER_STREAM_HOT_BYTES 512
+_Static_assert(offsetof(struct server_stream, account.policed) <= SERVER_STREAM_HOT_BYTES,
+               "what every packet touches is in eight lines");
 
 /* Memory for packets of one stream: each one's record, and its slot behind it. */
 struct server_block {
@@ -278,7 +285,7 @@ void server_stream_give(struct server_stream *stream, struct server_packet *pack
 #define SERVER_PREFETCHES static inline __attribute__((always_inline)) void
 SERVER_PREFETCHES server_stream_prefetch(const struct server_stream *stream)
 {
-    for (size_t at = 0; at < offsetof(struct server_stream, notice); at += 64)
+    for (size_t at = 0; at < SERVER_STREAM_HOT_BYTES; at += 64)
         __builtin_prefetch((const char *)stream + at, 1);
 }
 /* With the line behind it, where its payload begins. */
