@@ -377,6 +377,7 @@ void server_output_flush(struct server_connection *connection)
     }
     if (status == CORE_OK)
         connection->blocked_ns = CORE_NS_NEVER;
+    connection->client.lags = status == CORE_AGAIN;
     keep_results(connection);
     server_output_arm(connection, status == CORE_AGAIN || connection->transport.wants_write);
 }

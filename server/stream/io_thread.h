@@ -62,6 +62,7 @@ struct server_stream_client {
     struct server_asker asker;
     uint32_t requests; /* at the planner */
     bool abandoned;    /* results are discarded */
+    bool lags;         /* it takes no more results at present */
     char peer[96];     /* its address, for logs and status */
 };
 

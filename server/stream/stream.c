@@ -1,6 +1,7 @@
 #include "server/stream/stream.h"
 
 #include "core/secret.h"
+#include "server/stream/io_thread.h"
 #include "server/stream/pattern.h"
 
 #include <stdlib.h>
@@ -181,6 +182,13 @@ void server_stream_share(struct server_stream *stream, struct server_hot_slots *
     stream->memory.hot = packet_stride(&stream->spec) <= HOT_STRIDE ? hot : NULL;
 }
 
+static bool may_share(const struct server_stream *stream)
+{
+    const struct server_hot_slots *hot = stream->memory.hot;
+    return hot != NULL && hot->free != NULL && stream->units.gpu == NULL && !stream->early &&
+           !stream->client->lags;
+}
+
 static struct server_packet *take_slot(struct server_stream *stream)
 {
     struct server_stream_memory *memory = &stream->memory;
@@ -188,7 +196,7 @@ static struct server_packet *take_slot(struct server_stream *stream)
 
     if (memory->busy - memory->leaving >= memory->packets)
         return NULL;
-    if (memory->hot != NULL && memory->hot->free != NULL && stream->units.gpu == NULL)
+    if (may_share(stream))
         free = &memory->hot->free;
     struct server_packet *packet = *free;
     *free = packet->next;
@@ -348,7 +356,7 @@ static void set_times(struct server_stream *stream, struct server_packet *packet
     packet->eligible_ns = times.eligible_ns;
     packet->unseen_ns = times.unseen_ns;
     packet->deadline_ns = times.eligible_ns - times.unseen_ns + stream->spec.latency_ns;
-    packet->policed = times.eligible_ns > arrival->read_ns;
+    packet->policed = stream->early = times.eligible_ns > arrival->read_ns;
     packet->held = arrival->held;
     packet->arrival_ns = packet->policed ? arrival->counted_ns : times.eligible_ns;
 }

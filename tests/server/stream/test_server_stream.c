@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/stream/stream.h"
+#include "server/stream/io_thread.h"
 #include "tests/support/random.h"
 
 #define NOW_NS   (100 * CORE_NS_PER_S)
@@ -433,6 +433,16 @@ static void blocks_are_adopted_and_retired(void **state)
 
 /* ---- shared slots ---- */
 
+static struct server_stream *make_sharing(const struct core_stream_spec *spec, struct server_hot_slots *hot)
+{
+    static struct server_stream_client client;
+    struct server_stream *stream = make(spec);
+
+    stream->client = &client;
+    server_stream_share(stream, hot);
+    return stream;
+}
+
 static struct server_packet *take_next(struct server_stream *stream)
 {
     struct server_packet *packet = server_stream_take(stream, stream->queue.next_sequence, 64, 0);
@@ -446,9 +456,7 @@ static void a_slot_given_back_is_the_next_one_taken(void **state)
     (void)state;
 
     assert_int_equal(server_hot_slots_create(&hot), CORE_OK);
-    struct server_stream *streams[2] = {make(&base_spec), make(&base_spec)};
-    server_stream_share(streams[0], &hot);
-    server_stream_share(streams[1], &hot);
+    struct server_stream *streams[2] = {make_sharing(&base_spec, &hot), make_sharing(&base_spec, &hot)};
     struct server_packet *packet = take_next(streams[0]);
     assert_true(packet->hot);
     server_stream_give(streams[0], packet);
@@ -471,10 +479,8 @@ static void every_stream_has_its_packets_whoever_has_the_shared_slots(void **sta
     (void)state;
 
     assert_int_equal(server_hot_slots_create(&hot), CORE_OK);
-    for (int i = 0; i < STREAMS; i++) {
-        streams[i] = make(&base_spec);
-        server_stream_share(streams[i], &hot);
-    }
+    for (int i = 0; i < STREAMS; i++)
+        streams[i] = make_sharing(&base_spec, &hot);
     const uint32_t count = streams[0]->memory.packets;
     assert_true(count <= PACKETS && STREAMS * count > SERVER_HOT_SLOTS);
     for (int round = 0; round < 4; round++) {
@@ -504,22 +510,32 @@ static void every_stream_has_its_packets_whoever_has_the_shared_slots(void **sta
 
 static void who_takes_no_part_in_shared_slots(void **state)
 {
-    struct server_gpu_binding *const gpu = (struct server_gpu_binding *)&base_spec; /* not looked into */
-    struct core_stream_spec large = base_spec;
+    enum { LARGE, ON_GPU, EARLY, SLOW_READER, CASES };
+    struct core_stream_spec specs[CASES] = {base_spec, base_spec, base_spec, base_spec};
+    struct server_stream_client slow = {.lags = true};
     struct server_hot_slots hot;
     (void)state;
 
-    large.packet_bytes = 4096;
+    specs[LARGE].packet_bytes = 4096;
+    specs[EARLY].burst_packets = 2;
     assert_int_equal(server_hot_slots_create(&hot), CORE_OK);
-    struct server_stream *streams[2] = {make(&large), make(&base_spec)};
-    server_stream_share(streams[0], &hot);
-    server_stream_share(streams[1], &hot);
-    streams[1]->units.gpu = gpu; /* its packets stay long */
-    for (int i = 0; i < 2; i++) {
-        struct server_packet *packet = take_next(streams[i]);
-        assert_false(packet->hot);
-        server_stream_give(streams[i], packet);
-        destroy(streams[i]);
+    for (int i = 0; i < CASES; i++) {
+        struct server_stream *stream = make_sharing(&specs[i], &hot);
+        struct server_gpu_binding *gpu = (struct server_gpu_binding *)&specs; /* not looked into */
+        if (i == ON_GPU)
+            stream->units.gpu = gpu;
+        if (i == SLOW_READER)
+            stream->client = &slow;
+        for (int n = 0; i == EARLY && n < 3; n++)
+            assert_true(accept_packet(stream, 64, NOW_NS, NO_LIMIT)->hot);
+        assert_false(take_next(stream)->hot);
+        if (i == EARLY) { /* until it keeps its contract again */
+            assert_false(accept_packet(stream, 64, NOW_NS + CORE_NS_PER_S, NO_LIMIT)->hot);
+            assert_true(take_next(stream)->hot);
+        }
+        destroy(stream);
+        server_hot_slots_destroy(&hot);
+        assert_int_equal(server_hot_slots_create(&hot), CORE_OK);
     }
     server_hot_slots_destroy(&hot);
 }
@@ -537,8 +553,7 @@ static void shared_slots_have_room(void **state)
     spec.mac = CORE_MAC_HMAC_SHA_256_128;
     assert_int_equal(server_hot_slots_create(&hot), CORE_OK);
     for (spec.packet_bytes = 1500; spec.packet_bytes < 2200; spec.packet_bytes++) {
-        struct server_stream *stream = make(&spec);
-        server_stream_share(stream, &hot);
+        struct server_stream *stream = make_sharing(&spec, &hot);
         struct server_packet *packet = take_next(stream);
         const uint32_t bytes = 32 + 16 + core_stream_padded_bytes(spec.padding, spec.packet_bytes) + 16;
         if (packet->hot) {
@@ -570,8 +585,7 @@ static void no_plaintext_is_left_in_a_shared_slot(void **state)
         struct server_hot_slots hot;
         assert_int_equal(server_hot_slots_create(&hot), CORE_OK);
         spec.direction = round == DECRYPTED ? CORE_DIRECTION_DECRYPT : CORE_DIRECTION_ENCRYPT;
-        struct server_stream *stream = make(&spec);
-        server_stream_share(stream, &hot);
+        struct server_stream *stream = make_sharing(&spec, &hot);
         struct server_packet *packet;
         if (round == HALF_RECEIVED) { /* where one was encrypted before */
             packet = accept_packet(stream, 64, NOW_NS, NO_LIMIT);
@@ -600,8 +614,7 @@ static void shared_slots_in_use_outlast_a_retirement(void **state)
     (void)state;
 
     assert_int_equal(server_hot_slots_create(&hot), CORE_OK);
-    struct server_stream *stream = make(&base_spec);
-    server_stream_share(stream, &hot);
+    struct server_stream *stream = make_sharing(&base_spec, &hot);
     struct server_packet *old[2] = {take_next(stream), take_next(stream)}, *fresh[3];
     server_stream_retire(stream);
     assert_null(take_next(stream));
