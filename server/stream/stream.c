@@ -204,12 +204,13 @@ static struct server_packet *take_slot(struct server_stream *stream)
     return packet;
 }
 
-/* Ciphertext may be left. */
+/* Of a packet that is all ciphertext it may be left. */
 static void wipe_plaintext(struct server_packet *packet)
 {
     const bool is_encrypted = packet->stream->spec.direction == CORE_DIRECTION_ENCRYPT &&
                               packet->status == PROTOCOL_RESULT_OK && packet->cpu.done_bytes > 0 &&
-                              packet->cpu.done_bytes == packet->cpu.bytes;
+                              packet->cpu.done_bytes == packet->cpu.bytes &&
+                              server_packet_clear_bytes(packet) == 0;
     const size_t room_bytes = HOT_STRIDE - sizeof *packet - SLOT_HEADER_BYTES;
     const size_t bytes = (size_t)packet->bytes + CORE_BLOCK_BYTES;
 
