@@ -182,13 +182,6 @@ void server_stream_share(struct server_stream *stream, struct server_hot_slots *
     stream->memory.hot = packet_stride(&stream->spec) <= HOT_STRIDE ? hot : NULL;
 }
 
-static bool may_share(const struct server_stream *stream)
-{
-    const struct server_hot_slots *hot = stream->memory.hot;
-    return hot != NULL && hot->free != NULL && stream->units.gpu == NULL && !stream->early &&
-           !stream->client->lags;
-}
-
 static struct server_packet *take_slot(struct server_stream *stream)
 {
     struct server_stream_memory *memory = &stream->memory;
@@ -196,7 +189,7 @@ static struct server_packet *take_slot(struct server_stream *stream)
 
     if (memory->busy - memory->leaving >= memory->packets)
         return NULL;
-    if (may_share(stream))
+    if (server_stream_shares(stream) && !stream->client->lags)
         free = &memory->hot->free;
     struct server_packet *packet = *free;
     *free = packet->next;

@@ -279,6 +279,13 @@ struct server_packet *server_stream_take(struct server_stream *stream, uint32_t 
 /* Gives it back after delivery or loss. */
 void server_stream_give(struct server_stream *stream, struct server_packet *packet);
 
+/* Has its next packet one of the shared slots? As far as its client takes its results. */
+static inline bool server_stream_shares(const struct server_stream *stream)
+{
+    const struct server_hot_slots *hot = stream->memory.hot;
+    return hot != NULL && hot->free != NULL && stream->units.gpu == NULL && !stream->early;
+}
+
 /* Ask memory for what a packet of the stream will touch, and then, when the stream has come, for the packet, and for
  * what its worker will touch. Always inlined: a function that does nothing but this is dropped by GCC where it is
  * called, as one without effect. */
@@ -297,7 +304,7 @@ SERVER_PREFETCHES server_packet_prefetch(const struct server_packet *packet)
 }
 SERVER_PREFETCHES server_stream_prefetch_packet(const struct server_stream *stream)
 {
-    if (stream->memory.free != NULL && stream->memory.hot == NULL)
+    if (stream->memory.free != NULL && !server_stream_shares(stream))
         server_packet_prefetch(stream->memory.free);
     __builtin_prefetch(stream->cpu, 1);
 }
