@@ -351,13 +351,20 @@ void test_data_header(uint8_t frame[PROTOCOL_HEADER_BYTES], uint32_t stream, uin
 
 void test_client_send_lane(struct test_client *client, uint32_t ring_bytes, int file)
 {
+    test_client_send_lane_with(client, ring_bytes, file, NULL, 0);
+}
+
+void test_client_send_lane_with(struct test_client *client, uint32_t ring_bytes, int file, uint8_t *behind,
+                                uint32_t bytes)
+{
     uint8_t frame[TEST_FRAME_BYTES];
     union {
         struct cmsghdr header;
         uint8_t room[CMSG_SPACE(sizeof(int))];
     } control = {0};
-    struct iovec all = {.iov_base = frame, .iov_len = protocol_lane_write(frame, ring_bytes)};
-    struct msghdr message = {.msg_iov = &all, .msg_iovlen = 1};
+    struct iovec all[] = {{.iov_base = frame, .iov_len = protocol_lane_write(frame, ring_bytes)},
+                          {.iov_base = behind, .iov_len = bytes}};
+    struct msghdr message = {.msg_iov = all, .msg_iovlen = 2};
     if (file >= 0) {
         message.msg_control = &control;
         message.msg_controllen = sizeof control;
@@ -365,7 +372,7 @@ void test_client_send_lane(struct test_client *client, uint32_t ring_bytes, int 
             .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
         memcpy(CMSG_DATA(&control.header), &file, sizeof file);
     }
-    TEST_REQUIRE(sendmsg(client->descriptor, &message, MSG_NOSIGNAL) == (ssize_t)all.iov_len);
+    TEST_REQUIRE(sendmsg(client->descriptor, &message, MSG_NOSIGNAL) == (ssize_t)(all[0].iov_len + bytes));
 }
 
 bool test_client_share(struct test_client *client, uint32_t ring_bytes, char text[PROTOCOL_CONTROL_BYTES_MAX])

@@ -78,6 +78,9 @@ bool test_client_share(struct test_client *client, uint32_t ring_bytes,
                        char text[PROTOCOL_CONTROL_BYTES_MAX]);
 /* LANE with any file (-1: none); LANED is not awaited. */
 void test_client_send_lane(struct test_client *client, uint32_t ring_bytes, int file);
+/* With other bytes behind it, in one send, so that they are read with it. */
+void test_client_send_lane_with(struct test_client *client, uint32_t ring_bytes, int file, uint8_t *behind,
+                                uint32_t bytes);
 
 /* OPEN or QUERY and its answer, which must be the next frame: true if OPENED. opened and refused may be NULL.
  */

@@ -238,9 +238,9 @@ static void lanes_out_of_turn_end_the_connection(void **state)
             test_client_send_lane(&client, RING, -1);
         } else { /* not waiting for the answer */
             TEST_REQUIRE(core_lane_create(&lane, RING, client.descriptor, &file, &error) == CORE_OK);
-            test_client_send_lane(&client, RING, file);
+            test_client_send_lane_with(&client, RING, file, frame,
+                                       protocol_ping_write(frame, PROTOCOL_PING, 1, "", 0));
             close(file);
-            (void)test_client_push(&client, frame, protocol_ping_write(frame, PROTOCOL_PING, 1, "", 0));
         }
         test_client_expect_error(&client, PROTOCOL_ERROR_STATE, 0, true);
         core_lane_free(&lane);
