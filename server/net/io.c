@@ -755,6 +755,8 @@ core_status server_io_create(struct server_io **io, struct server *server, uint3
         status = server->engine->open(&fresh->streams.engine, error);
     if (status == CORE_OK)
         status = server_ivs_init(&fresh->ivs, error);
+    if (status == CORE_OK)
+        status = server_hot_slots_create(&fresh->streams.hot);
     if (status == CORE_OK &&
         (fresh->read_buffer == NULL || fresh->streams.scratch == NULL || fresh->submissions == NULL ||
          fresh->unserved == NULL || server_eligible_queue_reserve(&fresh->waiting, 64) != CORE_OK))
@@ -829,6 +831,7 @@ void server_io_destroy(struct server_io *io)
     server_mailbox_destroy(&io->mailbox);
     server_eligible_queue_free(&io->waiting);
     server_gpu_ports_destroy(&io->streams);
+    server_hot_slots_destroy(&io->streams.hot);
     server_stats_free(&io->stats);
     free(io->read_buffer);
     free(io->streams.scratch);

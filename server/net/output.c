@@ -27,7 +27,7 @@ void server_output_control(struct server_connection *connection, const uint8_t *
         server_connection_abort(connection);
         return;
     }
-    *output = (struct server_output){.frame = (uint8_t *)(output + 1), .frame_bytes = bytes};
+    *output = (struct server_output){.frame = (uint8_t *)(output + 1), .frame_bytes = (uint16_t)bytes};
     memcpy(output->frame, frame, bytes);
     connection->control_bytes += bytes;
     server_output_append(connection, output);
@@ -377,6 +377,7 @@ void server_output_flush(struct server_connection *connection)
     }
     if (status == CORE_OK)
         connection->blocked_ns = CORE_NS_NEVER;
+    connection->client.lags = status == CORE_AGAIN;
     keep_results(connection);
     server_output_arm(connection, status == CORE_AGAIN || connection->transport.wants_write);
 }

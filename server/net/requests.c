@@ -375,6 +375,7 @@ static struct server_stream *make_stream(struct server_connection *connection, s
         server_stream_create(&stream, &request->open.spec, request->memory.block) != CORE_OK)
         return NULL;
     request->memory.block = NULL; /* the stream's now */
+    server_stream_share(stream, &io->streams.hot);
     stream->client = &connection->client;
     stream->version = connection->version;
     stream->bounds.promised_ns = server_backup_bound_ns(&request->placement);

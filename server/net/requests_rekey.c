@@ -14,19 +14,19 @@ static void refuse_with(struct server_connection *connection, uint32_t request, 
 void server_frame_rekeyed(struct server_stream *stream, enum protocol_refusal refusal, const char *text)
 {
     struct server_connection *connection = server_connection_of(stream);
-    const struct server_stream_keys *keys = &stream->keys;
+    const struct server_rekey *rekey = &stream->rekey;
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
 
     if (connection->client.abandoned)
         return;
     if (refusal != 0) {
-        refuse_with(connection, keys->request, refusal, text, keys->received_ns);
+        refuse_with(connection, rekey->request, refusal, text, rekey->received_ns);
         return;
     }
     const struct protocol_rekeyed rekeyed = {
-        .stream = stream->id, .first = keys->first, .in_force_ns = core_time_now_ns() - keys->received_ns};
+        .stream = stream->id, .first = rekey->first, .in_force_ns = core_time_now_ns() - rekey->received_ns};
     server_stats_add(&connection->io->stats.rekeyed, 1);
-    server_output_control(connection, frame, protocol_rekeyed_write(frame, keys->request, &rekeyed));
+    server_output_control(connection, frame, protocol_rekeyed_write(frame, rekey->request, &rekeyed));
 }
 
 /* What the stream allows: 0, or the refusal with its reason in error. */

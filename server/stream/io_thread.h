@@ -51,6 +51,7 @@ struct server_stream_io {
     uint8_t *scratch;                    /* room for a packet, within a call */
     struct server_migration *migrations; /* in progress */
     struct server_modify *modifies;      /* of contracts, that wait for a gap or for memory to become free */
+    struct server_hot_slots hot;         /* of its streams */
     uint32_t stagger;                    /* of the next block of packets */
 };
 
@@ -61,6 +62,7 @@ struct server_stream_client {
     struct server_asker asker;
     uint32_t requests; /* at the planner */
     bool abandoned;    /* results are discarded */
+    bool lags;         /* it takes no more results at present */
     char peer[96];     /* its address, for logs and status */
 };
 

@@ -57,7 +57,7 @@ static void tell(struct server_stream *stream, enum protocol_notice_kind kind)
 
     own->kind = kind;
     own->output.frame = own->frame;
-    own->output.frame_bytes = protocol_notice_write(own->frame, stream->id, &notice);
+    own->output.frame_bytes = (uint16_t)protocol_notice_write(own->frame, stream->id, &notice);
     own->output.is_notification = true;
     own->output.counted = false;
     own->queued = own->queued || stream->client->io->calls->append(stream, &own->output);

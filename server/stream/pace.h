@@ -49,12 +49,12 @@
 #include <stdbool.h>
 
 struct server_pacer {
-    core_ns interval_ns;     /* t */
-    core_ns tolerance_ns;    /* (k - 1) t */
     core_ns spacing_ns;      /* of releases on the present unit; 0: none */
+    core_ns next_release_ns; /* release of the previous packet + spacing */
     core_ns switched_ns;     /* s; INT64_MIN: no lag */
     core_ns theoretical_ns;  /* TAT of the next packet, while there is a lag */
-    core_ns next_release_ns; /* release of the previous packet + spacing */
+    core_ns interval_ns;     /* t */
+    core_ns tolerance_ns;    /* (k - 1) t */
 };
 
 /* Starts a new stream on a unit with this spacing. */

@@ -28,7 +28,7 @@ uint8_t *server_stream_key(const struct server_stream *stream, uint32_t which)
 
 uint32_t server_stream_keys_needed(const struct server_stream *stream)
 {
-    const bool both = stream->keys.packets[other(stream)] > 0 || stream->keys.state == SERVER_REKEY_SET;
+    const bool both = stream->keys.packets[other(stream)] > 0 || stream->rekey.state == SERVER_REKEY_SET;
     return bit(stream->keys.current) | (both ? bit(other(stream)) : 0);
 }
 
@@ -109,7 +109,7 @@ static void retire(struct server_stream *stream)
 {
     const uint32_t which = other(stream);
 
-    if ((stream->keys.held & bit(which)) == 0 || stream->keys.state != SERVER_REKEY_STEADY ||
+    if ((stream->keys.held & bit(which)) == 0 || stream->rekey.state != SERVER_REKEY_STEADY ||
         stream->keys.packets[which] > 0 || is_asking(stream))
         return;
     cpu_stream_key_wipe(stream->cpu, stream->client->io->server->engine, which);
@@ -121,7 +121,7 @@ static void retire(struct server_stream *stream)
 
 static void answer(struct server_stream *stream, enum protocol_refusal refusal, const char *text)
 {
-    stream->keys.state = refusal == 0 ? SERVER_REKEY_SET : SERVER_REKEY_STEADY;
+    stream->rekey.state = refusal == 0 ? SERVER_REKEY_SET : SERVER_REKEY_STEADY;
     stream->client->requests--;
     stream->client->io->calls->rekeyed(stream, refusal, text);
     stream->client->io->calls->mark(stream->client);
@@ -130,7 +130,7 @@ static void answer(struct server_stream *stream, enum protocol_refusal refusal, 
 uint8_t *server_rekey_room(const struct server_stream *stream)
 {
     const uint32_t which = other(stream);
-    const bool free = stream->keys.state == SERVER_REKEY_STEADY && (stream->keys.held & bit(which)) == 0 &&
+    const bool free = stream->rekey.state == SERVER_REKEY_STEADY && (stream->keys.held & bit(which)) == 0 &&
                       is_nowhere(stream, which);
     return free ? server_stream_key(stream, which) : NULL;
 }
@@ -149,10 +149,10 @@ core_status server_rekey_begin(struct server_stream *stream, uint64_t first, uin
     }
     server_mac_key_set(stream, which);
     stream->keys.held |= (uint8_t)bit(which);
-    stream->keys.state = SERVER_REKEY_ASKED;
-    stream->keys.first = first;
-    stream->keys.request = request;
-    stream->keys.received_ns = received_ns;
+    stream->rekey.state = SERVER_REKEY_ASKED;
+    stream->rekey.first = first;
+    stream->rekey.request = request;
+    stream->rekey.received_ns = received_ns;
     stream->client->requests++;
     tell_places(stream);
     server_rekey_step(stream);
@@ -167,20 +167,20 @@ static bool is_past(const struct server_stream *stream, uint64_t number)
 
 void server_rekey_message(struct server_stream *stream, uint64_t number)
 {
-    struct server_stream_keys *keys = &stream->keys;
-
-    if (keys->state != SERVER_REKEY_SET || number != keys->first)
+    if (stream->rekey.state != SERVER_REKEY_SET || number != stream->rekey.first)
         return;
-    keys->current = (uint8_t)other(stream);
-    keys->state = SERVER_REKEY_STEADY;
+    stream->keys.current = (uint8_t)other(stream);
+    stream->rekey.state = SERVER_REKEY_STEADY;
     stream->account.key_bytes = 0;
     retire(stream);
 }
 
 void server_rekey_step(struct server_stream *stream)
 {
-    if (stream->keys.state == SERVER_REKEY_ASKED && is_everywhere(stream, other(stream))) {
-        if (is_past(stream, stream->keys.first))
+    if ((stream->keys.held & bit(other(stream))) == 0)
+        return; /* as with almost every packet: there is nothing to change to, or to wipe */
+    if (stream->rekey.state == SERVER_REKEY_ASKED && is_everywhere(stream, other(stream))) {
+        if (is_past(stream, stream->rekey.first))
             answer(stream, PROTOCOL_REFUSED_BUSY,
                    "the message has begun, or had when the key was at all units; ask earlier, or for a later "
                    "one");
@@ -194,7 +194,7 @@ void server_rekey_end(struct server_stream *stream)
 {
     const bool drained = stream->close_reason == PROTOCOL_CLOSE_DRAINED;
 
-    if (stream->keys.state == SERVER_REKEY_ASKED)
+    if (stream->rekey.state == SERVER_REKEY_ASKED)
         answer(stream, drained ? PROTOCOL_REFUSED_DRAINING : PROTOCOL_REFUSED_STREAM,
                drained ? "the server is stopping" : "the stream is being closed");
 }

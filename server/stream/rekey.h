@@ -31,9 +31,13 @@ struct server_stream_keys {
     uint8_t current;                      /* key that the next packet is encrypted under */
     uint8_t held;                         /* bit k: key k is here, and is to be at the GPUs */
     uint32_t packets[SERVER_STREAM_KEYS]; /* received under it, and not yet given back */
+};
+
+/* The change to the other key. */
+struct server_rekey {
     enum server_rekey_state state;
-    uint64_t first;   /* ASKED, SET: number of the message with which the other key comes into force */
     uint32_t request; /* ASKED: to be answered */
+    uint64_t first;   /* ASKED, SET: number of the message with which the other key comes into force */
     core_ns received_ns;
 };
 

@@ -1,6 +1,7 @@
 #include "server/stream/stream.h"
 
 #include "core/secret.h"
+#include "server/stream/io_thread.h"
 #include "server/stream/pattern.h"
 
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #define CACHE_LINE        64u
 #define STAGGER_LINES     7u
 #define PACKETS_MAX       (UINT32_C(1) << 31) /* from so many on they are too many */
+#define HOT_STRIDE        (33u * CACHE_LINE)  /* of a packet as long as what Ethernet carries */
 
 /* Distance of packets, each with its slot behind: whole cache lines, and never a multiple of 4 KiB, which would put the
  * streams of a burst into the same cache sets. */
@@ -50,7 +52,7 @@ uint64_t server_stream_buffer_bytes(const struct core_stream_spec *spec, uint32_
 core_status server_stream_create(struct server_stream **stream, const struct core_stream_spec *spec,
                                  struct server_block *block)
 {
-    struct server_stream *fresh = malloc(sizeof *fresh);
+    struct server_stream *fresh = aligned_alloc(alignof(struct server_stream), sizeof *fresh);
     if (fresh == NULL)
         return CORE_NO_MEMORY;
     *fresh = (struct server_stream){.spec = *spec,
@@ -64,11 +66,10 @@ core_status server_stream_create(struct server_stream **stream, const struct cor
 
 /* ---- blocks ---- */
 
-struct server_block *server_block_create(const struct core_stream_spec *spec, uint32_t packets,
-                                         uint32_t stagger)
+/* bytes: at most so many, with all that a stagger may take. */
+static struct server_block *create(uint64_t bytes, uint64_t stride, uint32_t packets, uint32_t stagger)
 {
     uint32_t lines = stagger % STAGGER_LINES; /* the most that it may be is charged for, this much is taken */
-    uint64_t bytes = server_stream_buffer_bytes(spec, packets);
     uint64_t room_bytes = bytes - (STAGGER_LINES - 1 - lines) * CACHE_LINE;
     struct server_block *block = malloc(sizeof *block + room_bytes);
     if (block == NULL)
@@ -78,7 +79,7 @@ struct server_block *server_block_create(const struct core_stream_spec *spec, ui
     *block = (struct server_block){.bytes = bytes,
                                    .room_bytes = room_bytes,
                                    .slots = (uint8_t *)slots,
-                                   .stride = packet_stride(spec),
+                                   .stride = stride,
                                    .count = packets};
     for (uint32_t i = 0; i < packets; i++) {
         struct server_packet *packet = packet_at(block, i);
@@ -86,6 +87,12 @@ struct server_block *server_block_create(const struct core_stream_spec *spec, ui
         packet->output = (struct server_output){.frame = (uint8_t *)(packet + 1), .is_packet = true};
     }
     return block;
+}
+
+struct server_block *server_block_create(const struct core_stream_spec *spec, uint32_t packets,
+                                         uint32_t stagger)
+{
+    return create(server_stream_buffer_bytes(spec, packets), packet_stride(spec), packets, stagger);
 }
 
 uint64_t server_blocks_bytes(const struct server_block *blocks)
@@ -121,6 +128,7 @@ void server_stream_retire(struct server_stream *stream)
     for (struct server_block *block = stream->memory.blocks; block != NULL; block = block->next)
         block->retired = true;
     stream->memory.leaving = stream->memory.busy;
+    stream->memory.first = stream->queue.next_sequence;
     stream->memory.free = NULL;
     stream->memory.packets = 0;
 }
@@ -147,6 +155,76 @@ bool server_stream_sheds(const struct server_stream *stream)
     while (block != NULL && !block->retired)
         block = block->next;
     return block != NULL;
+}
+
+/* ---- shared slots ---- */
+
+core_status server_hot_slots_create(struct server_hot_slots *hot)
+{
+    hot->block = create(SERVER_HOT_SLOTS * HOT_STRIDE + (STAGGER_LINES + 1) * CACHE_LINE, HOT_STRIDE,
+                        SERVER_HOT_SLOTS, 0);
+    if (hot->block == NULL)
+        return CORE_NO_MEMORY;
+    for (uint32_t i = 0; i < SERVER_HOT_SLOTS; i++)
+        packet_at(hot->block, i)->hot = true;
+    hot->free = packet_at(hot->block, SERVER_HOT_SLOTS - 1);
+    return CORE_OK;
+}
+
+void server_hot_slots_destroy(struct server_hot_slots *hot)
+{
+    server_blocks_destroy(hot->block);
+    *hot = (struct server_hot_slots){0};
+}
+
+void server_stream_share(struct server_stream *stream, struct server_hot_slots *hot)
+{
+    stream->memory.hot = packet_stride(&stream->spec) <= HOT_STRIDE ? hot : NULL;
+}
+
+static struct server_packet *take_slot(struct server_stream *stream)
+{
+    struct server_stream_memory *memory = &stream->memory;
+    struct server_packet **free = &memory->free;
+
+    if (memory->busy - memory->leaving >= memory->packets)
+        return NULL;
+    if (server_stream_shares(stream) && !stream->client->lags)
+        free = &memory->hot->free;
+    struct server_packet *packet = *free;
+    *free = packet->next;
+    memory->busy++;
+    return packet;
+}
+
+/* Of a packet that is all ciphertext it may be left. */
+static void wipe_plaintext(struct server_packet *packet)
+{
+    const bool is_encrypted = packet->stream->spec.direction == CORE_DIRECTION_ENCRYPT &&
+                              packet->status == PROTOCOL_RESULT_OK && packet->cpu.done_bytes > 0 &&
+                              packet->cpu.done_bytes == packet->cpu.bytes &&
+                              server_packet_clear_bytes(packet) == 0;
+    const size_t room_bytes = HOT_STRIDE - sizeof *packet - SLOT_HEADER_BYTES;
+    const size_t bytes = (size_t)packet->bytes + CORE_BLOCK_BYTES;
+
+    if (!is_encrypted && packet->cpu.data == server_packet_payload(packet))
+        core_secret_wipe(packet->output.frame + SLOT_HEADER_BYTES, bytes < room_bytes ? bytes : room_bytes);
+}
+
+static void give_slot(struct server_stream *stream, struct server_packet *packet)
+{
+    struct server_stream_memory *memory = &stream->memory;
+    const bool leaves = memory->leaving > 0 && (int32_t)(packet->sequence - memory->first) < 0;
+
+    memory->busy--;
+    memory->leaving -= leaves ? 1 : 0;
+    if (packet->hot)
+        wipe_plaintext(packet);
+    else if (leaves)
+        return; /* its block is retired */
+    struct server_packet **free = packet->hot ? &memory->hot->free : &memory->free;
+    packet->next = *free;
+    *free = packet;
 }
 
 /* ---- life ---- */
@@ -227,16 +305,15 @@ void server_stream_destroy(struct server_stream *stream, const struct cpu_engine
 struct server_packet *server_stream_take(struct server_stream *stream, uint32_t sequence, uint32_t bytes,
                                          uint8_t flags)
 {
-    struct server_packet *packet = stream->memory.free;
+    struct server_packet *packet = take_slot(stream);
     if (packet == NULL)
         return NULL;
-    stream->memory.free = packet->next;
-    stream->memory.busy++;
     packet->stream = stream;
     packet->cpu.stream = stream->cpu;
     packet->next = NULL;
     packet->cpu.data = server_packet_payload(packet);
     packet->output.payload = packet->cpu.data;
+    packet->cpu.done_bytes = 0;
     packet->sequence = sequence;
     packet->bytes = bytes;
     packet->flags = flags & (PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST);
@@ -249,15 +326,9 @@ struct server_packet *server_stream_take(struct server_stream *stream, uint32_t 
 
 void server_stream_give(struct server_stream *stream, struct server_packet *packet)
 {
-    stream->memory.busy--;
+    give_slot(stream, packet);
     if (packet->keyed && --stream->keys.packets[packet->cpu.key] == 0)
         server_rekey_step(stream);
-    if (stream->memory.leaving > 0 && packet->block->retired) {
-        stream->memory.leaving--;
-        return;
-    }
-    packet->next = stream->memory.free;
-    stream->memory.free = packet;
 }
 
 static void append_to_delivery(struct server_stream *stream, struct server_packet *packet)
@@ -279,7 +350,7 @@ static void set_times(struct server_stream *stream, struct server_packet *packet
     packet->eligible_ns = times.eligible_ns;
     packet->unseen_ns = times.unseen_ns;
     packet->deadline_ns = times.eligible_ns - times.unseen_ns + stream->spec.latency_ns;
-    packet->policed = times.eligible_ns > arrival->read_ns;
+    packet->policed = stream->early = times.eligible_ns > arrival->read_ns;
     packet->held = arrival->held;
     packet->arrival_ns = packet->policed ? arrival->counted_ns : times.eligible_ns;
 }
@@ -305,7 +376,6 @@ bool server_stream_accept(struct server_stream *stream, struct server_packet *pa
         packet->ready = true;
         return false;
     }
-    packet->cpu.done_bytes = 0;
     stream->account.key_bytes += packet->cpu.bytes;
     server_mac_judge(packet);
     server_pattern_sort(packet);
@@ -373,7 +443,7 @@ struct protocol_result server_packet_stamp(struct server_packet *packet, core_ns
     result.flags |= iv_bytes > 0 ? PROTOCOL_RESULT_HAS_IV : 0;
     protocol_result_write(packet->output.frame, packet->stream->id, packet->sequence, &result,
                           iv_bytes + bytes);
-    packet->output.frame_bytes = SLOT_HEADER_BYTES + iv_bytes;
+    packet->output.frame_bytes = (uint16_t)(SLOT_HEADER_BYTES + iv_bytes);
     packet->output.payload_bytes = bytes;
     return result;
 }

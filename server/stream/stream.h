@@ -25,6 +25,7 @@
 #include "server/stream/policer.h"
 #include "server/stream/rekey.h"
 
+#include <stdalign.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -39,10 +40,11 @@ struct server_output {
     struct server_output *next;
     uint8_t *frame;         /* a control frame, or the slot: a result's header */
     const uint8_t *payload; /* packets: the ciphertext */
-    uint32_t frame_bytes, payload_bytes;
-    bool is_packet;       /* embedded in a server_packet */
-    bool is_notification; /* embedded in a server_stream; neither: allocated with its frame */
-    bool counted;         /* its first byte was taken by the socket */
+    uint32_t payload_bytes;
+    uint16_t frame_bytes;
+    bool is_packet : 1;       /* embedded in a server_packet */
+    bool is_notification : 1; /* embedded in a server_stream; neither: allocated with its frame */
+    bool counted : 1;         /* its first byte was taken by the socket */
 };
 
 struct server_block;
@@ -73,6 +75,7 @@ struct server_packet {
     bool forged : 1;        /* and it is not the right one */
     bool tagged : 1;        /* the code of its message lies behind it in the slot */
     bool audited : 1;       /* what a GPU makes of it is compared: its plaintext is in the slot, too */
+    bool hot : 1;           /* of the slots that the streams of its I/O thread share */
     uint8_t pattern_blocks; /* blocks of the pattern's cycle before it */
     uint16_t unit;          /* unit that it was handed to (struct server_unit_stats) */
 };
@@ -95,27 +98,39 @@ struct server_stream_queue {
     uint32_t accepted;                 /* sequence of the next packet that is complete */
 };
 
+/* Slots that the streams of an I/O thread share, beside their own: what one has given back last the next one takes
+ * first, and finds it in the cache. A packet has one if it fits, there is one, and it will not stay long: its stream is
+ * on a worker, keeps its contract, and has a client that takes its results. The stream has a slot of its own for it all
+ * the same, so that nothing depends on them. When a shared slot is given back no plaintext is left in it. */
+#define SERVER_HOT_SLOTS 256 /* about as many packets as a turn reads */
+struct server_hot_slots {
+    struct server_block *block;
+    struct server_packet *free;
+};
+
 /* Packet memory. */
 struct server_stream_memory {
-    struct server_block *blocks;
     struct server_packet *free;
-    uint32_t packets; /* records and slots, without those of retired blocks */
-    uint32_t busy;    /* packets in use */
-    uint32_t leaving; /* of these, in retired blocks */
+    struct server_hot_slots *hot; /* its I/O thread's; NULL: its packets do not fit */
+    uint32_t packets;             /* records and slots, without those of retired blocks */
+    uint32_t busy;                /* packets in use */
+    uint32_t leaving;             /* of these, from before the blocks were retired */
+    uint32_t first;               /* sequence of the first packet after that */
+    struct server_block *blocks;
 };
 
 /* What became of the stream's packets. */
 #define SERVER_SLACK_CLASSES 8
 struct server_stream_account {
     struct protocol_closed totals;
-    uint64_t policed;         /* packets that were held back */
     uint64_t key_bytes;       /* encrypted or accepted under the present key */
     core_ns slack_minimum_ns; /* CORE_NS_NEVER before the first packet */
-    uint64_t reader_late;     /* of met: ready in time, handed over late because of the reader */
-    uint64_t fault_late;      /* of missed: served by another unit because of a failed GPU */
     /* Packets by what was left of their latency bound: none (missed), below 1/64, 1/32, .. 1/2 of it, and the
      * rest. When one of the counts has reached 2^32 all are halved: the shape stays. */
     uint32_t slack[SERVER_SLACK_CLASSES];
+    uint64_t policed;     /* packets that were held back */
+    uint64_t reader_late; /* of met: ready in time, handed over late because of the reader */
+    uint64_t fault_late;  /* of missed: served by another unit because of a failed GPU */
 };
 
 /* Latency bounds of the stream. */
@@ -145,35 +160,41 @@ struct server_failover_target {
 };
 
 /* One stream. What several of its fields are about is a struct of its own; what is left are the parts that a
- * stream consists of. */
+ * stream consists of. Those that every packet touches come first, in eight cache lines. */
 struct server_stream {
-    struct server_waiter waiter; /* first member: place among the streams that wait to be eligible */
+    alignas(
+        64) struct server_waiter waiter; /* first member: place among the streams that wait to be eligible */
     struct server_stream_client *client;
-    uint32_t id;
-    uint16_t version; /* of the protocol on its connection */
-    struct core_stream_spec spec;
     struct cpu_stream *cpu; /* secret memory */
-    struct server_stream_keys keys;
-    struct server_mac *mac; /* secret memory; NULL: the stream has none */
-    enum server_stream_state state;
-    bool unannounced; /* its OPEN was refused late: no CLOSED is sent */
-    enum protocol_close_reason close_reason;
-    struct server_policer policer;
-    struct server_message_state message;
+    core_ns in_ns;          /* margin between a packet's eligible time and its release */
+    uint32_t id;
+    enum server_path_state path; /* which unit packets go to, or what they wait for */
+    uint16_t version;            /* of the protocol on its connection */
+    bool unannounced;            /* its OPEN was refused late: no CLOSED is sent */
+    bool early;                  /* its last packet came before its contract lets it go */
+    enum server_stream_state state : 8;
+    enum protocol_close_reason close_reason : 8;
+    struct core_stream_spec spec;
+    struct server_mac *mac;             /* secret memory; NULL: the stream has none */
+    struct server_migration *migration; /* in progress (server/stream/migration.h); NULL: none */
+    struct server_modify *modify;       /* renegotiation in progress (server/stream/modify.h); NULL: none */
     struct server_stream_queue queue;
     struct server_stream_memory memory;
-    core_ns in_ns;               /* margin between a packet's eligible time and its release */
-    enum server_path_state path; /* which unit packets go to, or what they wait for */
+    struct server_policer policer;
     struct server_stream_units units;
     struct server_pacer pace; /* when packets may go to the unit */
+    struct server_stream_keys keys;
+    struct server_message_state message;
+    struct server_stream_account account;
+    struct server_rekey rekey; /* in progress; keys has both keys then */
     struct server_failover_target failover_target;
     struct server_reservation *reservation; /* at its unit, given back when the stream leaves */
-    struct server_migration *migration;     /* in progress (server/stream/migration.h); NULL: none */
-    struct server_modify *modify; /* renegotiation in progress (server/stream/modify.h); NULL: none */
     struct server_stream_bounds bounds;
-    struct server_stream_account account;
     struct server_stream_notice notice;
 };
+#define SERVER_STREAM_HOT_BYTES 512
+_Static_assert(offsetof(struct server_stream, account.policed) <= SERVER_STREAM_HOT_BYTES,
+               "what every packet touches is in eight lines");
 
 /* Memory for packets of one stream: each one's record, and its slot behind it. */
 struct server_block {
@@ -199,6 +220,12 @@ uint32_t server_stream_gpu_packets(const struct core_stream_spec *spec);
  * cache sets. NULL without memory. This and the next take long for large blocks: server/memory.h. */
 struct server_block *server_block_create(const struct core_stream_spec *spec, uint32_t packets,
                                          uint32_t stagger);
+/* The shared slots of an I/O thread. CORE_NO_MEMORY. None of them may be in use in the end. */
+CORE_CHECKED core_status server_hot_slots_create(struct server_hot_slots *hot);
+void server_hot_slots_destroy(struct server_hot_slots *hot);
+/* The stream, of which no packet was taken yet, takes part in them if its packets fit. */
+void server_stream_share(struct server_stream *stream, struct server_hot_slots *hot);
+
 /* A list of blocks: the memory of all; and the end of all, wiped and freed. NULL is fine. */
 uint64_t server_blocks_bytes(const struct server_block *blocks);
 void server_blocks_destroy(struct server_block *blocks);
@@ -252,23 +279,34 @@ struct server_packet *server_stream_take(struct server_stream *stream, uint32_t 
 /* Gives it back after delivery or loss. */
 void server_stream_give(struct server_stream *stream, struct server_packet *packet);
 
-/* Ask memory for what a packet of the stream will touch, and then, when the stream has come, for the packet. */
-static inline void server_stream_prefetch(const struct server_stream *stream)
+/* Has its next packet one of the shared slots? As far as its client takes its results. */
+static inline bool server_stream_shares(const struct server_stream *stream)
 {
-    for (size_t at = 0; at < offsetof(struct server_stream, notice); at += 64)
+    const struct server_hot_slots *hot = stream->memory.hot;
+    return hot != NULL && hot->free != NULL && stream->units.gpu == NULL && !stream->early;
+}
+
+/* Ask memory for what a packet of the stream will touch, and then, when the stream has come, for the packet, and for
+ * what its worker will touch. Always inlined: a function that does nothing but this is dropped by GCC where it is
+ * called, as one without effect. */
+#define SERVER_PREFETCHES static inline __attribute__((always_inline)) void
+SERVER_PREFETCHES server_stream_prefetch(const struct server_stream *stream)
+{
+    for (size_t at = 0; at < SERVER_STREAM_HOT_BYTES; at += 64)
         __builtin_prefetch((const char *)stream + at, 1);
 }
 /* With the line behind it, where its payload begins. */
-static inline void server_packet_prefetch(const struct server_packet *packet)
+SERVER_PREFETCHES server_packet_prefetch(const struct server_packet *packet)
 {
     for (size_t at = 0; at < sizeof *packet; at += 64)
         __builtin_prefetch((const char *)packet + at, 1);
     __builtin_prefetch(packet + 1, 1);
 }
-static inline void server_stream_prefetch_packet(const struct server_stream *stream)
+SERVER_PREFETCHES server_stream_prefetch_packet(const struct server_stream *stream)
 {
-    if (stream->memory.free != NULL)
+    if (stream->memory.free != NULL && !server_stream_shares(stream))
         server_packet_prefetch(stream->memory.free);
+    __builtin_prefetch(stream->cpu, 1);
 }
 
 /* Notes that the packet goes to this unit now. */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/stream/stream.h"
+#include "server/stream/io_thread.h"
 #include "tests/support/random.h"
 
 #define NOW_NS   (100 * CORE_NS_PER_S)
@@ -393,7 +393,9 @@ static void blocks_are_adopted_and_retired(void **state)
     for (int step = 0; step < 3000; step++) {
         struct server_packet *packet;
         int64_t what = test_random_in(&random, 0, 99);
-        if (what < 50 && busy_count < 512 && (packet = server_stream_take(stream, 0, 16, 0)) != NULL) {
+        const uint32_t sequence = stream->queue.next_sequence;
+        if (what < 50 && busy_count < 512 && (packet = server_stream_take(stream, sequence, 16, 0)) != NULL) {
+            stream->queue.next_sequence++;
             assert_false(packet->block->retired);
             assert_ptr_equal(packet->stream, stream);
             memset(packet->output.frame, 0x55, 32 + 16); /* the sanitizer watches */
@@ -411,7 +413,7 @@ static void blocks_are_adopted_and_retired(void **state)
             for (struct server_block *block = stream->memory.blocks; block != NULL; block = block->next)
                 retired_bytes += block->retired ? 0 : block->bytes;
             server_stream_retire(stream);
-            assert_null(server_stream_take(stream, 0, 16, 0));
+            assert_null(server_stream_take(stream, sequence, 16, 0));
             server_stream_adopt(stream, fresh);
             assert_int_equal(stream->memory.packets, 5);
             retirements++;
@@ -429,12 +431,228 @@ static void blocks_are_adopted_and_retired(void **state)
     destroy(stream);
 }
 
+/* ---- shared slots ---- */
+
+static struct server_stream *make_sharing(const struct core_stream_spec *spec, struct server_hot_slots *hot)
+{
+    static struct server_stream_client client;
+    struct server_stream *stream = make(spec);
+
+    stream->client = &client;
+    server_stream_share(stream, hot);
+    return stream;
+}
+
+static struct server_packet *take_next(struct server_stream *stream)
+{
+    struct server_packet *packet = server_stream_take(stream, stream->queue.next_sequence, 64, 0);
+    stream->queue.next_sequence += packet != NULL ? 1 : 0;
+    return packet;
+}
+
+static void a_slot_given_back_is_the_next_one_taken(void **state)
+{
+    struct server_hot_slots hot;
+    (void)state;
+
+    assert_int_equal(server_hot_slots_create(&hot), CORE_OK);
+    struct server_stream *streams[2] = {make_sharing(&base_spec, &hot), make_sharing(&base_spec, &hot)};
+    struct server_packet *packet = take_next(streams[0]);
+    assert_true(packet->hot);
+    server_stream_give(streams[0], packet);
+    assert_ptr_equal(take_next(streams[1]), packet);
+    assert_ptr_equal(packet->stream, streams[1]);
+    server_stream_give(streams[1], packet);
+    destroy(streams[0]);
+    destroy(streams[1]);
+    server_hot_slots_destroy(&hot);
+}
+
+/* However many others have, each stream has as many packets as without them, and no more. */
+static void every_stream_has_its_packets_whoever_has_the_shared_slots(void **state)
+{
+    enum { STREAMS = 80, PACKETS = 16 };
+    struct server_packet *taken[STREAMS][PACKETS];
+    struct server_stream *streams[STREAMS];
+    struct test_random random = {.state = 12};
+    struct server_hot_slots hot;
+    (void)state;
+
+    assert_int_equal(server_hot_slots_create(&hot), CORE_OK);
+    for (int i = 0; i < STREAMS; i++)
+        streams[i] = make_sharing(&base_spec, &hot);
+    const uint32_t count = streams[0]->memory.packets;
+    assert_true(count <= PACKETS && STREAMS * count > SERVER_HOT_SLOTS);
+    for (int round = 0; round < 4; round++) {
+        uint32_t shared = 0;
+        for (int i = 0; i < STREAMS; i++) {
+            for (uint32_t j = 0; j < count; j++) {
+                taken[i][j] = take_next(streams[i]);
+                assert_non_null(taken[i][j]);
+                memset(taken[i][j]->output.frame, 0x55, 32 + 64); /* the sanitizer watches */
+                shared += taken[i][j]->hot ? 1 : 0;
+            }
+            assert_null(take_next(streams[i]));
+        }
+        assert_int_equal(shared, SERVER_HOT_SLOTS);
+        for (int i = STREAMS - 1; i >= 0; i--)
+            for (uint32_t j = 0; j < count; j++) {
+                const uint32_t other = (uint32_t)test_random_in(&random, j, count - 1);
+                struct server_packet *packet = taken[i][other];
+                taken[i][other] = taken[i][j];
+                server_stream_give(streams[i], packet);
+            }
+    }
+    for (int i = 0; i < STREAMS; i++)
+        destroy(streams[i]);
+    server_hot_slots_destroy(&hot);
+}
+
+static void who_takes_no_part_in_shared_slots(void **state)
+{
+    enum { LARGE, ON_GPU, EARLY, SLOW_READER, CASES };
+    struct core_stream_spec specs[CASES] = {base_spec, base_spec, base_spec, base_spec};
+    struct server_stream_client slow = {.lags = true};
+    struct server_hot_slots hot;
+    (void)state;
+
+    specs[LARGE].packet_bytes = 4096;
+    specs[EARLY].burst_packets = 2;
+    assert_int_equal(server_hot_slots_create(&hot), CORE_OK);
+    for (int i = 0; i < CASES; i++) {
+        struct server_stream *stream = make_sharing(&specs[i], &hot);
+        struct server_gpu_binding *gpu = (struct server_gpu_binding *)&specs; /* not looked into */
+        if (i == ON_GPU)
+            stream->units.gpu = gpu;
+        if (i == SLOW_READER)
+            stream->client = &slow;
+        for (int n = 0; i == EARLY && n < 3; n++)
+            assert_true(accept_packet(stream, 64, NOW_NS, NO_LIMIT)->hot);
+        struct server_packet *own = take_next(stream);
+        assert_false(own->hot);
+        server_stream_give(stream, own);
+        if (i == EARLY) { /* until it keeps its contract again */
+            assert_false(accept_packet(stream, 64, NOW_NS + CORE_NS_PER_S, NO_LIMIT)->hot);
+            assert_true(take_next(stream)->hot);
+        }
+        destroy(stream);
+        server_hot_slots_destroy(&hot);
+        assert_int_equal(server_hot_slots_create(&hot), CORE_OK);
+    }
+    server_hot_slots_destroy(&hot);
+}
+
+/* The longest packets that share, with all that may be around them. */
+static void shared_slots_have_room(void **state)
+{
+    struct core_stream_spec spec = base_spec;
+    struct server_hot_slots hot;
+    uint32_t longest = 0;
+    (void)state;
+
+    spec.unit = CORE_UNIT_MESSAGE;
+    spec.padding = CORE_PADDING_PKCS7;
+    spec.mac = CORE_MAC_HMAC_SHA_256_128;
+    assert_int_equal(server_hot_slots_create(&hot), CORE_OK);
+    for (spec.packet_bytes = 1500; spec.packet_bytes < 2200; spec.packet_bytes++) {
+        struct server_stream *stream = make_sharing(&spec, &hot);
+        struct server_packet *packet = take_next(stream);
+        const uint32_t bytes = 32 + 16 + core_stream_padded_bytes(spec.padding, spec.packet_bytes) + 16;
+        if (packet->hot) {
+            const uint8_t *next = (const uint8_t *)take_next(stream);
+            assert_true(next < packet->output.frame || next >= packet->output.frame + bytes);
+            longest = spec.packet_bytes;
+        }
+        memset(packet->output.frame, 0x55, bytes); /* the sanitizer watches */
+        destroy(stream);
+        server_hot_slots_destroy(&hot);
+        assert_int_equal(server_hot_slots_create(&hot), CORE_OK);
+    }
+    assert_true(longest >= 1500);
+    server_hot_slots_destroy(&hot);
+}
+
+static bool has_secret(const struct server_packet *packet)
+{
+    return memchr(packet->output.frame, 0xAA, 32 + 16 + 64) != NULL;
+}
+
+static void no_plaintext_is_left_in_a_shared_slot(void **state)
+{
+    enum { ENCRYPTED, HALF_RECEIVED, NEVER_ENCRYPTED, FAILED, DECRYPTED, REJECTED, PASSES_IN_PART, CASES };
+    (void)state;
+
+    for (int round = 0; round < CASES; round++) {
+        struct core_stream_spec spec = base_spec;
+        struct server_hot_slots hot;
+        assert_int_equal(server_hot_slots_create(&hot), CORE_OK);
+        spec.direction = round == DECRYPTED ? CORE_DIRECTION_DECRYPT : CORE_DIRECTION_ENCRYPT;
+        spec.padding = round == PASSES_IN_PART ? CORE_PADDING_CLEAR : CORE_PADDING_NONE;
+        struct server_stream *stream = make_sharing(&spec, &hot);
+        struct server_packet *packet;
+        if (round == HALF_RECEIVED) { /* where one was encrypted before */
+            packet = accept_packet(stream, 64, NOW_NS, NO_LIMIT);
+            packet->cpu.done_bytes = packet->cpu.bytes;
+            server_stream_give(stream, packet);
+            packet = take_next(stream);
+            memset(server_packet_payload(packet), 0xAA, 40);
+        } else
+            packet = accept_packet(stream, round == REJECTED || round == PASSES_IN_PART ? 63 : 64, NOW_NS,
+                                   NO_LIMIT);
+        assert_true(packet->hot && has_secret(packet));
+        if (round != HALF_RECEIVED && round != NEVER_ENCRYPTED)
+            packet->cpu.done_bytes = packet->cpu.bytes; /* by its worker */
+        if (round == FAILED)
+            packet->status = PROTOCOL_RESULT_FAILED;
+        server_stream_give(stream, packet);
+        assert_int_equal(has_secret(packet), round == ENCRYPTED);
+        destroy(stream);
+        server_hot_slots_destroy(&hot);
+    }
+}
+
+/* A packet in a shared slot that was taken before a retirement is none of those that the new blocks have room for. */
+static void shared_slots_in_use_outlast_a_retirement(void **state)
+{
+    struct server_hot_slots hot;
+    (void)state;
+
+    assert_int_equal(server_hot_slots_create(&hot), CORE_OK);
+    struct server_stream *stream = make_sharing(&base_spec, &hot);
+    struct server_packet *old[2] = {take_next(stream), take_next(stream)}, *fresh[3];
+    server_stream_retire(stream);
+    assert_null(take_next(stream));
+    server_stream_adopt(stream, server_block_create(&base_spec, 3, 0));
+    for (int i = 0; i < 3; i++)
+        assert_non_null(fresh[i] = take_next(stream));
+    assert_null(take_next(stream));
+    server_stream_give(stream, fresh[0]);
+    assert_null(server_stream_shed(stream));
+    server_stream_give(stream, old[1]);
+    assert_null(server_stream_shed(stream));
+    server_stream_give(stream, old[0]);
+    assert_int_not_equal(shed(stream), 0);
+    assert_non_null(fresh[0] = take_next(stream));
+    assert_null(take_next(stream));
+    for (int i = 0; i < 3; i++)
+        server_stream_give(stream, fresh[i]);
+    assert_int_equal(stream->memory.busy, 0);
+    destroy(stream);
+    server_hot_slots_destroy(&hot);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slots_have_room_and_do_not_overlap),
         cmocka_unit_test(packets_come_from_a_bounded_pool),
         cmocka_unit_test(blocks_are_adopted_and_retired),
+        cmocka_unit_test(a_slot_given_back_is_the_next_one_taken),
+        cmocka_unit_test(every_stream_has_its_packets_whoever_has_the_shared_slots),
+        cmocka_unit_test(who_takes_no_part_in_shared_slots),
+        cmocka_unit_test(shared_slots_have_room),
+        cmocka_unit_test(no_plaintext_is_left_in_a_shared_slot),
+        cmocka_unit_test(shared_slots_in_use_outlast_a_retirement),
         cmocka_unit_test(padding_fills_to_the_block),
         cmocka_unit_test(plaintext_comes_into_the_slot),
         cmocka_unit_test(lengths_are_judged),
