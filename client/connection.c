@@ -83,8 +83,7 @@ static core_status say_hello(struct millrace *connection, struct core_error *err
     return CORE_OK;
 }
 
-/* Nobody else has the connection yet, so this waits without the ceremony of a blocking call. */
-static core_status await_answer(struct millrace *connection, core_ns deadline_ns, struct core_error *error)
+core_status client_await_answer(struct millrace *connection, core_ns deadline_ns, struct core_error *error)
 {
     for (;;) {
         core_status status = client_process(connection, CONNECT_READS, error);
@@ -95,8 +94,10 @@ static core_status await_answer(struct millrace *connection, core_ns deadline_ns
         struct pollfd ready = {.fd = connection->transport.descriptor, .events = client_events(connection)};
         int timeout_ms = client_milliseconds_until(deadline_ns);
         if (timeout_ms == 0)
-            return core_error_set(error, CORE_TIMEOUT, "the server did not answer %s in time",
-                                  connection->welcomed ? "LANE" : "HELLO");
+            return core_error_set(error, CORE_TIMEOUT, "%s in time",
+                                  connection->pool != NULL ? "no node of the pool answered"
+                                  : connection->welcomed   ? "the server did not answer LANE"
+                                                           : "the server did not answer HELLO");
         if (poll(&ready, 1, timeout_ms) < 0 && errno != EINTR)
             return core_error_errno(error, "poll");
     }
@@ -107,14 +108,14 @@ static core_status greet(struct millrace *connection, bool may_share, core_ns de
 {
     core_status status = say_hello(connection, error);
     if (status == CORE_OK)
-        status = await_answer(connection, deadline_ns, error);
+        status = client_await_answer(connection, deadline_ns, error);
     if (status || !may_share || (connection->welcome.flags & PROTOCOL_HAS_LANES) == 0)
         return status;
     status = client_lane_ask(&connection->transport, error);
     if (status == CORE_UNSUPPORTED)
         return CORE_OK; /* the socket will do */
     connection->awaits_lane = status == CORE_OK;
-    return status ? status : await_answer(connection, deadline_ns, error);
+    return status ? status : client_await_answer(connection, deadline_ns, error);
 }
 
 /* The path behind "embedded:"; NULL: it is another kind of address. */

@@ -743,7 +743,7 @@ static void test_second_key_refused(void **state)
     rig.streams[0].second_key = UINT64_MAX;
     run_to_the_end(&rig);
     assert_true(rig.streams[0].lost);
-    assert_string_equal(rig.streams[0].end.text, "the next node did not take its second key");
+    assert_non_null(strstr(rig.streams[0].end.text, "the next node did not take its second key"));
     ping(&rig);
     assert_int_equal(atomic_load(&rig.nodes[0].closes), 1);
     rig_stop(&rig);
@@ -913,7 +913,8 @@ static void test_stays_without_room_elsewhere(void **state)
         atomic_store(&rig.nodes[1].faults_left, i == 0 ? 1000 : 0);
         atomic_store(&rig.nodes[there].leaves, true);
         while (!rig.streams[0].closed) {
-            if (rig.streams[0].sent < PACKETS / 2 || atomic_load(&rig.nodes[1 - there].opens) > 0)
+            const bool asked = atomic_load(&rig.nodes[1 - there].opens) > 0;
+            if (rig.streams[0].sent < PACKETS / 2 || (asked && rig.streams[0].gaps == (i == 2)))
                 send_some(&rig, &rig.streams[0]);
             turn(&rig);
         }
