@@ -4,11 +4,12 @@
 #include "core/protocol_bytes.h"
 
 #include <poll.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
-#define ATTEMPT_MS   1000 /* an attempt to connect, once the pool is there */
-#define READS        16   /* of one node in one turn */
+#define ATTEMPT_MS   1000                   /* an attempt to connect, once the pool is there */
+#define READS        16                     /* of one node in one turn */
 #define RETRY_NS     (100 * CORE_NS_PER_MS) /* until a link is tried again, doubled each time, up to */
 #define RETRY_NS_MAX (10 * CORE_NS_PER_S)
 #define SILENCE_NS   (2 * CORE_NS_PER_S) /* that a node with streams may say nothing; and then, not even PONG */
@@ -22,13 +23,9 @@ size_t client_pool_unsent_bytes(const struct client_pool *pool)
     return bytes;
 }
 
-/* xorshift64*, G. Marsaglia and S. Vigna: to spread, not to hide. */
 double client_pool_draw(struct client_pool *pool)
 {
-    pool->random ^= pool->random >> 12;
-    pool->random ^= pool->random << 25;
-    pool->random ^= pool->random >> 27;
-    return (double)((pool->random * UINT64_C(0x2545F4914F6CDD1D)) >> 11) * 0x1p-53;
+    return rand_r(&pool->random) / (RAND_MAX + 1.0);
 }
 
 core_ns client_pool_back_off(struct client_pool *pool, core_ns *delay_ns, core_ns most_ns)
@@ -57,7 +54,7 @@ void client_pool_tell(struct client_pool *pool, enum protocol_type type, uint32_
         (void)!handler(upper, &header, body); /* what fails ends the connection, and the next call says so */
 }
 
-static void arm(struct client_pool *pool, core_ns next_ns)
+void client_pool_arm(struct client_pool *pool, core_ns next_ns)
 {
     struct itimerspec when = {0};
     if (next_ns != CORE_NS_NEVER) {
@@ -65,11 +62,6 @@ static void arm(struct client_pool *pool, core_ns next_ns)
         when.it_value.tv_nsec = next_ns % CORE_NS_PER_S;
     }
     (void)timerfd_settime(pool->timer, TFD_TIMER_ABSTIME, &when, NULL);
-}
-
-void client_pool_wake(struct client_pool *pool)
-{
-    arm(pool, 1);
 }
 
 /* ---- links ---- */
@@ -234,41 +226,41 @@ static void take_answer(struct client_link *link, struct client_ask *ask, uint8_
     }
 }
 
-/* Of a stream that somebody has here. Else it was ended, or has gone on elsewhere, and its CLOSE is on its way. */
-static void take_event(struct client_pool *pool, struct client_pool_stream *stream,
-                       const struct protocol_header *header, uint8_t *body)
-{
-    if (header->type == PROTOCOL_RESULT)
-        client_pool_stream_result(stream, header, body);
-    else if (header->type == PROTOCOL_NOTICE)
-        client_pool_tell(pool, PROTOCOL_NOTICE, stream->id, 0, body, header->body_bytes);
-    else if (header->type == PROTOCOL_CLOSED)
-        client_pool_stream_closed(stream, (enum millrace_close_reason)get_u32(body));
-}
-
 core_status client_pool_take_frame(struct millrace *node, const struct protocol_header *header,
                                    const uint8_t *body)
 {
     struct client_link *link = node->link;
-    const bool of_stream = header->type == PROTOCOL_RESULT || header->type == PROTOCOL_NOTICE ||
-                           header->type == PROTOCOL_CLOSED;
-    const struct client_stream *there =
-        of_stream ? client_streams_find(&node->streams, header->id) : NULL;
-    const struct client_request *request =
-        of_stream ? NULL : client_requests_find(&node->requests, header->id);
+    const struct client_stream *there = client_streams_find(&node->streams, header->id);
+    const struct client_request *request = client_requests_find(&node->requests, header->id);
     struct client_pool_stream *stream = there == NULL ? NULL : there->owner;
     struct client_ask *ask = request == NULL ? NULL : request->ask;
     core_status status = client_frame_handler_of(node->welcome.version, header->type)(node, header, body);
     uint8_t *own = node->input.bytes + (body - node->input.bytes); /* which may be changed */
     link->heard_ns = link->pool->now_ns;
     link->pinged_ns = 0;
-    link->leaving |= node->leaving && header->type == PROTOCOL_NOTICE;
     if (status)
         return status;
-    if (stream != NULL)
-        take_event(link->pool, stream, header, own);
-    if (ask != NULL && header->type != PROTOCOL_ERROR)
-        take_answer(link, ask, header->type, own, header->body_bytes);
+    switch (header->type) {
+    case PROTOCOL_RESULT: /* without a stream, these three: it was ended here, or has gone on elsewhere */
+        if (stream != NULL)
+            client_pool_stream_result(stream, header, own);
+        break;
+    case PROTOCOL_CLOSED:
+        if (stream != NULL)
+            client_pool_stream_closed(stream, (enum millrace_close_reason)get_u32(body));
+        break;
+    case PROTOCOL_NOTICE:
+        if (stream != NULL)
+            client_pool_tell(link->pool, PROTOCOL_NOTICE, stream->id, 0, body, header->body_bytes);
+        else if (header->id == 0)
+            link->leaving = true; /* of the connection: there is no other notice of that kind */
+        break;
+    case PROTOCOL_ERROR: /* of a packet that crossed CLOSED, or it ends the connection */
+        break;
+    default:
+        if (ask != NULL)
+            take_answer(link, ask, header->type, own, header->body_bytes);
+    }
     return CORE_OK;
 }
 
@@ -350,7 +342,7 @@ static void look(struct client_pool *pool)
         if (pool->links[i].node != NULL)
             next_ns = core_time_min(next_ns, watch_silence(&pool->links[i]));
     client_pool_flush(pool);
-    arm(pool, next_ns);
+    client_pool_arm(pool, next_ns);
 }
 
 core_status client_pool_read(struct client_transport *transport, void *room, size_t bytes, size_t *got,

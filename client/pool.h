@@ -87,11 +87,12 @@ struct client_pool_stream {
     bool closing;
     core_ns arrival_ns; /* TAT of docs/protocol.md, section 4 */
 
-    struct protocol_rekey next; /* in force from message next.first on, and not yet all there is; key_bytes 0: none */
+    struct protocol_rekey
+        next; /* in force from message next.first on, and not yet all there is; key_bytes 0: none */
     uint8_t next_key[PROTOCOL_KEY_NAME_MAX + 1];
 
     bool in_gap;
-    bool behind;     /* packets wait here for those of the gap, which go no faster than the node takes them */
+    bool behind; /* packets wait here for those of the gap, which go no faster than the node takes them */
     core_ns lost_ns;
     uint32_t mended; /* sequences before it belong to the gap */
     struct millrace_resumed gap;
@@ -109,7 +110,7 @@ struct client_pool {
     int timer;
     bool astray; /* a stream may have no node, or one that is leaving */
     core_ns now_ns;
-    uint64_t random;
+    unsigned random;
     struct client_pool_stream **streams; /* by id - 1; NULL: free */
     uint32_t stream_room;
     struct client_pool_stream *filled; /* its last packet is being filled in until the next call */
@@ -143,10 +144,10 @@ core_status client_pool_read(struct client_transport *transport, void *room, siz
 /* Handles a frame at the upper connection, as if a server had sent it. */
 void client_pool_tell(struct client_pool *pool, enum protocol_type type, uint32_t id, uint32_t sequence,
                       const uint8_t *body, uint32_t bytes);
-double client_pool_draw(struct client_pool *pool); /* uniform in [0, 1) */
+double client_pool_draw(struct client_pool *pool); /* uniform in [0, 1): to spread, not to hide */
 /* When to try again: behind *delay_ns, give or take a quarter, which is doubled, up to most_ns. */
 core_ns client_pool_back_off(struct client_pool *pool, core_ns *delay_ns, core_ns most_ns);
-void client_pool_wake(struct client_pool *pool); /* the next turn is due */
+void client_pool_arm(struct client_pool *pool, core_ns next_ns); /* when the next turn is due */
 bool client_pool_is_any_up(const struct client_pool *pool);
 
 /* ---- pool_ask.c ---- */
@@ -154,8 +155,8 @@ bool client_pool_is_any_up(const struct client_pool *pool);
 /* NULL: no memory. */
 struct client_ask *client_ask_create(struct client_pool *pool, enum protocol_type type, uint32_t request);
 void client_ask_bind(struct client_ask *ask, struct client_pool_stream *stream); /* each has the other */
-void client_ask_release(struct client_ask *ask); /* no more */
-void client_ask_free(struct client_ask *ask);    /* releases it */
+void client_ask_release(struct client_ask *ask);                                 /* no more */
+void client_ask_free(struct client_ask *ask);                                    /* releases it */
 bool client_ask_changes(const struct client_ask *ask); /* a stream that is open: MODIFY, REKEY */
 /* The turn sends it to a node, or answers it. */
 void client_ask_enqueue(struct client_pool *pool, struct client_ask *ask);

@@ -9,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINK_ASKS_MAX  16                     /* OPENs of one link that wait for an answer */
-#define FULL_NS        CORE_NS_PER_S          /* that a node which has refused for capacity is asked after others */
-#define STAYS_NS       CORE_NS_PER_S          /* that a stream stays at a node that is leaving, behind refusals */
-#define ROUND_NS       (100 * CORE_NS_PER_MS) /* pause behind the first round of refusals, doubled each time, up to */
-#define ROUND_NS_MAX   (800 * CORE_NS_PER_MS)
-#define STREAMS_MANY   0x1p32 /* more than any node has */
+#define LINK_ASKS_MAX 16            /* OPENs of one link that wait for an answer */
+#define FULL_NS       CORE_NS_PER_S /* that a node which has refused for capacity is asked after others */
+#define STAYS_NS      CORE_NS_PER_S /* that a stream stays at a node that is leaving, behind refusals */
+#define ROUND_NS                                                                                             \
+    (100 * CORE_NS_PER_MS) /* pause behind the first round of refusals, doubled each time, up to */
+#define ROUND_NS_MAX (800 * CORE_NS_PER_MS)
+#define STREAMS_MANY 0x1p32 /* more than any node has */
 
 struct client_ask *client_ask_create(struct client_pool *pool, enum protocol_type type, uint32_t request)
 {
@@ -108,11 +109,11 @@ core_status client_ask_send(struct client_link *link, struct client_ask *ask)
 {
     struct core_error error;
     uint32_t request = 0;
-    core_status status = opens(ask)                      ? send_open(link, ask, &request, &error)
+    core_status status = opens(ask)                     ? send_open(link, ask, &request, &error)
                          : ask->type == PROTOCOL_MODIFY ? send_modify(link, ask, &request, &error)
-                         : ask->type == PROTOCOL_REKEY  ? send_rekey(link, ask, &request, &error)
-                                                         : client_send_ping(link->node, ask->bytes, ask->byte_count,
-                                                                            &request, &error);
+                         : ask->type == PROTOCOL_REKEY
+                             ? send_rekey(link, ask, &request, &error)
+                             : client_send_ping(link->node, ask->bytes, ask->byte_count, &request, &error);
     if (status)
         return status;
     client_requests_find(&link->node->requests, request)->ask = ask;

@@ -99,8 +99,7 @@ static void pool_close(struct client_transport *transport)
     }
     for (size_t i = 0; i < sizeof pool->tls_texts / sizeof pool->tls_texts[0]; i++)
         free(pool->tls_texts[i]);
-    if (pool->timer >= 0)
-        close(pool->timer);
+    close(pool->timer);
     free(pool->streams);
     free(pool->addresses);
     free(pool);
@@ -110,6 +109,32 @@ static void pool_close(struct client_transport *transport)
 static core_status no_memory(struct core_error *error)
 {
     return core_error_set(error, CORE_NO_MEMORY, "no memory for a pool");
+}
+
+/* It writes nothing: client_flush has the pool do that. And each read of it ends in CORE_AGAIN. */
+static const struct client_transport_kind kind = {.read = client_pool_read, .close = pool_close};
+
+/* From then on pool_close frees all of it, with the connection. */
+static core_status create(struct millrace *upper, struct core_error *error)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    struct client_pool *pool = calloc(1, sizeof *pool);
+    const int descriptor = epoll_create1(EPOLL_CLOEXEC);
+    const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (pool != NULL && epoll_ctl(descriptor, EPOLL_CTL_ADD, timer, &event) == 0) {
+        pool->upper = upper;
+        pool->timer = timer;
+        upper->pool = pool;
+        upper->transport = (struct client_transport){.kind = &kind, .descriptor = descriptor, .pool = pool};
+        return CORE_OK;
+    }
+    core_error_errno(error, "making a pool");
+    free(pool);
+    if (descriptor >= 0)
+        close(descriptor);
+    if (timer >= 0)
+        close(timer);
+    return CORE_SYSTEM;
 }
 
 static core_status copy_tls(struct client_pool *pool, const struct millrace_tls *tls,
@@ -131,23 +156,18 @@ static core_status copy_tls(struct client_pool *pool, const struct millrace_tls 
 static core_status set_up(struct client_pool *pool, const struct millrace_pool *given,
                           const struct millrace_tls *tls, struct core_error *error)
 {
-    struct epoll_event event = {.events = EPOLLIN};
     core_status status;
     pool->attempts = given->attempts > 0 ? given->attempts : ATTEMPTS;
     pool->patience_ns = (given->patience_ms > 0 ? given->patience_ms : PATIENCE_MS) * CORE_NS_PER_MS;
     pool->kept_bytes_max = given->kept_bytes_max > 0 ? given->kept_bytes_max : KEPT_BYTES;
     pool->queue_end = &pool->queue;
-    pool->random = (uint64_t)core_time_now_ns() | 1;
+    pool->random = (unsigned)core_time_now_ns();
     pool->addresses = strdup(given->addresses);
     if (pool->addresses == NULL)
         return no_memory(error);
-    if ((status = make_links(pool, given->connections > 0 ? given->connections : 1, error)) ||
-        (status = copy_tls(pool, tls, error)))
+    if ((status = make_links(pool, given->connections > 0 ? given->connections : 1, error)))
         return status;
-    pool->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (pool->timer < 0 || epoll_ctl(pool->upper->transport.descriptor, EPOLL_CTL_ADD, pool->timer, &event))
-        return core_error_errno(error, "the timer of a pool");
-    return CORE_OK;
+    return copy_tls(pool, tls, error);
 }
 
 /* Each link has its first attempt, and one of them must succeed. */
@@ -161,41 +181,6 @@ static core_status await_nodes(struct client_pool *pool, int timeout_ms, struct 
         pool->upper, timeout_ms < 0 ? CORE_NS_NEVER : begun_ns + timeout_ms * CORE_NS_PER_MS, error);
 }
 
-/* It writes nothing: client_flush has the pool do that. And each read of it ends in CORE_AGAIN. */
-static const struct client_transport_kind kind = {.read = client_pool_read, .close = pool_close};
-
-static core_status create(struct millrace *upper, struct core_error *error)
-{
-    struct client_pool *pool = calloc(1, sizeof *pool);
-    const int descriptor = pool == NULL ? -1 : epoll_create1(EPOLL_CLOEXEC);
-    if (descriptor < 0) {
-        free(pool);
-        return no_memory(error);
-    }
-    pool->upper = upper;
-    pool->timer = -1;
-    upper->pool = pool;
-    upper->transport = (struct client_transport){.kind = &kind, .descriptor = descriptor, .pool = pool};
-    return CORE_OK;
-}
-
-static core_status pool_connect(const struct millrace_pool *given, const struct millrace_tls *tls,
-                                int timeout_ms, struct millrace **connection, struct core_error *error)
-{
-    struct millrace *upper;
-    core_status status = client_create(&upper, error);
-    if (status)
-        return status;
-    if ((status = create(upper, error)) == CORE_OK &&
-        (status = set_up(upper->pool, given, tls, error)) == CORE_OK)
-        status = await_nodes(upper->pool, timeout_ms, error);
-    if (status)
-        millrace_disconnect(upper);
-    else
-        *connection = upper;
-    return status;
-}
-
 millrace_status millrace_pool_connect(const struct millrace_pool *given, const struct millrace_tls *tls,
                                       int timeout_ms, struct millrace **connection,
                                       char error_text[MILLRACE_TEXT_BYTES])
@@ -203,6 +188,7 @@ millrace_status millrace_pool_connect(const struct millrace_pool *given, const s
     struct core_error *error = client_error(error_text);
     struct millrace_pool pool = {0};
     struct millrace_tls options = {.size = sizeof options};
+    struct millrace *upper = NULL;
     core_status status = client_read_pool(given, &pool, error);
     if (status == CORE_OK && tls != NULL)
         status = client_read_tls(tls, &options, error);
@@ -210,8 +196,15 @@ millrace_status millrace_pool_connect(const struct millrace_pool *given, const s
         status =
             core_error_set(error, CORE_INVALID,
                            "a pool needs addresses, and keeps at most %u bytes of a stream", KEPT_BYTES_MAX);
-    if (status == CORE_OK)
-        status = pool_connect(&pool, &options, timeout_ms, connection, error);
+    if (status || (status = client_create(&upper, error)))
+        return (millrace_status)status;
+    if ((status = create(upper, error)) == CORE_OK &&
+        (status = set_up(upper->pool, &pool, &options, error)) == CORE_OK)
+        status = await_nodes(upper->pool, timeout_ms, error);
+    if (status)
+        millrace_disconnect(upper);
+    else
+        *connection = upper;
     return (millrace_status)status;
 }
 

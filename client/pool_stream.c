@@ -136,8 +136,8 @@ void client_pool_stream_end(struct client_pool *pool, struct client_pool_stream 
     const uint32_t id = stream->id;
     closed.reason = reason;
     if (reason == MILLRACE_CLOSE_LOST)
-        snprintf(closed.text, sizeof closed.text,
-                 "its node is gone, and it can not go on elsewhere: %.440s", why);
+        snprintf(closed.text, sizeof closed.text, "its node is gone, and it can not go on elsewhere: %.440s",
+                 why);
     client_pool_stream_free(pool, stream);
     if (client_streams_find(&pool->upper->streams, id) != NULL)
         client_take_closed(pool->upper, id, &closed);
@@ -187,8 +187,7 @@ void client_pool_stream_hand(struct client_pool_stream *stream)
         stream->handed++;
     }
     if (stream->closing) /* once: NOT_FOUND, when it was sent */
-        stream->link->blocked |=
-            client_send_close(stream->link->node, stream->node_id, &error) == CORE_FULL;
+        stream->link->blocked |= client_send_close(stream->link->node, stream->node_id, &error) == CORE_FULL;
 }
 
 /* ---- from the upper connection ---- */
@@ -251,7 +250,7 @@ core_status client_pool_take(struct client_pool *pool, const uint8_t *frame, str
     }
     if (!client_ask_changes(ask) || !send_change(find(pool, get_u32(body)), ask))
         client_ask_enqueue(pool, ask); /* a change is refused there */
-    client_pool_wake(pool);
+    client_pool_arm(pool, 1);          /* at once */
     return CORE_OK;
 }
 
@@ -286,9 +285,10 @@ core_status client_pool_take_data(struct client_pool *pool, const struct protoco
     const bool all_handed = stream->handed_bytes == client_output_waiting(&stream->kept);
     const core_status status = keep(stream, pool->kept_bytes_max, record_bytes(header->body_bytes), &room);
     if (status == CORE_FULL)
-        return core_error_set(
-            error, status, "stream %" PRIu32 " has %zu bytes without a result, and its pool keeps %zu of each",
-            header->id, client_output_waiting(&stream->kept), pool->kept_bytes_max);
+        return core_error_set(error, status,
+                              "stream %" PRIu32
+                              " has %zu bytes without a result, and its pool keeps %zu of each",
+                              header->id, client_output_waiting(&stream->kept), pool->kept_bytes_max);
     if (status)
         return core_error_set(error, status, "no memory to keep a packet of stream %" PRIu32, header->id);
     stream->behind &= stream->link == NULL || !all_handed;

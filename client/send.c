@@ -272,8 +272,7 @@ static core_status reserve(struct millrace *connection, const struct protocol_he
     uint8_t *room;
     if (connection->pool != NULL)
         return client_pool_take_data(connection->pool, header, packet, error);
-    core_status status =
-        append(connection, PROTOCOL_HEADER_BYTES + (size_t)header->body_bytes, &room, error);
+    core_status status = append(connection, PROTOCOL_HEADER_BYTES + (size_t)header->body_bytes, &room, error);
     if (status)
         return status;
     protocol_header_write(room, header);
