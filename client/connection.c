@@ -295,7 +295,8 @@ millrace_status millrace_position_of(struct millrace *connection, uint32_t strea
 size_t millrace_unsent_bytes(struct millrace *connection)
 {
     client_lock(connection);
-    size_t bytes = client_output_waiting(&connection->output) + client_pool_unsent_bytes(connection->pool);
+    size_t bytes = connection->pool != NULL ? client_pool_unsent_bytes(connection->pool)
+                                            : client_output_waiting(&connection->output);
     client_unlock(connection);
     return bytes;
 }

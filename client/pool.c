@@ -14,10 +14,18 @@
 #define RETRY_NS_MAX (10 * CORE_NS_PER_S)
 #define SILENCE_NS   (2 * CORE_NS_PER_S) /* that a node with streams may say nothing; and then, not even PONG */
 
-size_t client_pool_unsent_bytes(const struct client_pool *pool)
+void client_pool_hand_filled(struct client_pool *pool)
+{
+    if (pool->filled != NULL)
+        client_pool_stream_hand(pool->filled);
+    pool->filled = NULL;
+}
+
+size_t client_pool_unsent_bytes(struct client_pool *pool)
 {
     size_t bytes = 0;
-    for (unsigned i = 0; pool != NULL && i < pool->link_count; i++)
+    client_pool_hand_filled(pool);
+    for (unsigned i = 0; i < pool->link_count; i++)
         if (pool->links[i].node != NULL)
             bytes += client_output_waiting(&pool->links[i].node->output);
     return bytes;
@@ -182,9 +190,7 @@ static void unblock(struct client_link *link)
 void client_pool_flush(struct client_pool *pool)
 {
     struct core_error error;
-    if (pool->filled != NULL)
-        client_pool_stream_hand(pool->filled);
-    pool->filled = NULL;
+    client_pool_hand_filled(pool);
     for (unsigned i = 0; i < pool->link_count; i++) {
         struct client_link *link = &pool->links[i];
         if (link->node == NULL)
@@ -358,5 +364,5 @@ core_status client_pool_read(struct client_transport *transport, void *room, siz
             process(events[i].data.ptr);
     look(pool);
     *got = 0;
-    return CORE_AGAIN;
+    return pool->upper->dead ? CORE_CLOSED : CORE_AGAIN;
 }

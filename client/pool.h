@@ -118,10 +118,10 @@ struct client_pool {
     char *addresses, *tls_texts[4]; /* owned */
 };
 
-/* ---- for the rest of the library; pool may be NULL where it is const ---- */
+/* ---- for the rest of the library ---- */
 
 bool client_pool_names_several(const char *address);
-size_t client_pool_unsent_bytes(const struct client_pool *pool);
+size_t client_pool_unsent_bytes(struct client_pool *pool);
 
 /* A frame, other than DATA, that is sent on the upper connection. CORE_NO_MEMORY: not taken. */
 CORE_CHECKED core_status client_pool_take(struct client_pool *pool, const uint8_t *frame,
@@ -138,7 +138,8 @@ core_status client_pool_take_frame(struct millrace *node, const struct protocol_
 
 /* ---- pool.c ---- */
 
-/* The turn: `read` of the transport, which finds no bytes (CORE_AGAIN). */
+void client_pool_hand_filled(struct client_pool *pool); /* the packet given last: it is filled in by now */
+/* The turn: `read` of the transport, which finds no bytes: CORE_AGAIN, or CORE_CLOSED where it has ended. */
 core_status client_pool_read(struct client_transport *transport, void *room, size_t bytes, size_t *got,
                              struct core_error *error);
 /* Handles a frame at the upper connection, as if a server had sent it. */

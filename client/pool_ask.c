@@ -277,7 +277,9 @@ static core_ns look_at(struct client_pool *pool, struct client_ask *ask)
         give_up(pool, ask);
         return 0;
     }
-    if (!all_asked || ask->tried == 0)
+    if (link != NULL)
+        return core_time_min(pool->now_ns + ROUND_NS, end_ns); /* its output is full, or there is no memory */
+    if (waits || ask->tried == 0)
         return end_ns; /* what it waits for makes a turn */
     ask->due_ns = client_pool_back_off(pool, &ask->pause_ns, ROUND_NS_MAX);
     return core_time_min(ask->due_ns, end_ns);

@@ -210,8 +210,18 @@ millrace_status millrace_pool_connect(const struct millrace_pool *given, const s
 
 /* ---- what it tells ---- */
 
-static struct millrace_node describe(const struct client_link *link)
+millrace_status millrace_pool_node(struct millrace *connection, unsigned index, struct millrace_node *given,
+                                   char error_text[MILLRACE_TEXT_BYTES])
 {
+    struct core_error *error = client_error(error_text);
+    core_status status =
+        client_struct_check(given, CLIENT_STRUCT_END(struct millrace_node, text), "millrace_node", error);
+    if (status)
+        return (millrace_status)status;
+    if (connection->pool == NULL || index >= connection->pool->link_count) /* constant, both */
+        return (millrace_status)core_error_set(error, CORE_NOT_FOUND, "the pool has no connection %u", index);
+    client_lock(connection);
+    const struct client_link *link = &connection->pool->links[index];
     struct millrace_node node = {.state = link->node == NULL ? MILLRACE_NODE_DOWN
                                           : link->leaving    ? MILLRACE_NODE_LEAVING
                                                              : MILLRACE_NODE_UP,
@@ -220,29 +230,11 @@ static struct millrace_node describe(const struct client_link *link)
                                  .lost = link->lost,
                                  .losses = link->losses};
     snprintf(node.address, sizeof node.address, "%s", link->dial.address);
-    if (link->node != NULL)
-        node.streams = (uint32_t)link->node->streams.count;
-    else
+    if (link->node == NULL)
         snprintf(node.text, sizeof node.text, "%s", link->cause.text);
-    return node;
-}
-
-millrace_status millrace_pool_node(struct millrace *connection, unsigned index, struct millrace_node *given,
-                                   char error_text[MILLRACE_TEXT_BYTES])
-{
-    struct core_error *error = client_error(error_text);
-    struct millrace_node node = {0};
-    core_status status =
-        client_struct_check(given, CLIENT_STRUCT_END(struct millrace_node, text), "millrace_node", error);
-    if (status)
-        return (millrace_status)status;
-    client_lock(connection);
-    const bool is_there = connection->pool != NULL && index < connection->pool->link_count;
-    if (is_there)
-        node = describe(&connection->pool->links[index]);
+    else
+        node.streams = (uint32_t)link->node->streams.count;
     client_unlock(connection);
-    if (!is_there)
-        return (millrace_status)core_error_set(error, CORE_NOT_FOUND, "the pool has no connection %u", index);
     client_struct_write(given, &node, sizeof node);
     return MILLRACE_OK;
 }

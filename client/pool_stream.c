@@ -186,8 +186,10 @@ void client_pool_stream_hand(struct client_pool_stream *stream)
         stream->handed_bytes += record_bytes(record.bytes);
         stream->handed++;
     }
-    if (stream->closing) /* once: NOT_FOUND, when it was sent */
-        stream->link->blocked |= client_send_close(stream->link->node, stream->node_id, &error) == CORE_FULL;
+    if (!stream->closing)
+        return;
+    const core_status status = client_send_close(stream->link->node, stream->node_id, &error);
+    stream->link->blocked |= status == CORE_FULL || status == CORE_NO_MEMORY; /* NOT_FOUND: it was sent */
 }
 
 /* ---- from the upper connection ---- */
@@ -279,9 +281,7 @@ core_status client_pool_take_data(struct client_pool *pool, const struct protoco
 {
     struct client_pool_stream *stream = find(pool, header->id);
     uint8_t *room;
-    if (pool->filled != NULL)
-        client_pool_stream_hand(pool->filled);
-    pool->filled = NULL;
+    client_pool_hand_filled(pool);
     const bool all_handed = stream->handed_bytes == client_output_waiting(&stream->kept);
     const core_status status = keep(stream, pool->kept_bytes_max, record_bytes(header->body_bytes), &room);
     if (status == CORE_FULL)
@@ -434,6 +434,8 @@ void client_pool_stream_detach(struct client_pool *pool, struct client_pool_stre
         stream->gap.resent += stream->handed - stream->told;
     stream->in_gap = stream->behind = true;
     stream->lost_ns = pool->now_ns;
+    if (stream->ask != NULL)
+        stream->ask->begun_ns = pool->now_ns; /* its patience began when it was served */
     stream->answered = stream->first;
     stream->handed = stream->first.sequence;
     stream->handed_bytes = 0;
@@ -530,7 +532,8 @@ static void resume(struct client_link *link, struct client_pool_stream *stream)
     stream->gap.gap_ns += link->pool->now_ns - stream->lost_ns;
     stream->mended = stream->given;
     if (stream->next.key_bytes > 0 && !ask_for_next_key(link, stream)) {
-        end_without_key(stream);
+        client_pool_abandon(link, stream->node_id); /* no memory: it is asked for again */
+        client_pool_stream_detach(link->pool, stream);
         return;
     }
     client_pool_stream_hand(stream);
