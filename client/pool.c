@@ -84,7 +84,7 @@ static core_status epoll_set(struct client_link *link, int operation, int descri
     return core_error_errno(error, "epoll_ctl");
 }
 
-/* It has no node, and is tried again: one that was there for long at once, any other later each time. */
+/* It has no node, and is tried again: later each time, but for one that was there for long. */
 static void go_down(struct client_link *link, const char *why)
 {
     struct client_pool *pool = link->pool;

@@ -8,6 +8,8 @@
  * would have made. A packet is kept from when it is given until its result is told, one of a message until the
  * whole message is; a stream begins anew behind what it has let go, with the chaining value of that place.
  *
+ * Want of memory ends no stream: what is taken from the upper connection says so, and all else is tried again.
+ *
  * All of it is under the upper connection's lock, and in one of two places: what is taken from the upper one, and
  * flushed, which calls nobody back; and the turn (`read` of the transport), which looks at nodes and clock, and
  * alone loses nodes, and asks and answers. The nodes' own locks are not taken: nobody else has their connections.

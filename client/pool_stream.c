@@ -238,7 +238,9 @@ core_status client_pool_take(struct client_pool *pool, const uint8_t *frame, str
     struct protocol_header header;
     const uint8_t *body = frame + PROTOCOL_HEADER_BYTES;
     core_status status = protocol_header_read(pool->upper->welcome.version, frame, &header);
-    if (status == CORE_OK && header.type == PROTOCOL_CLOSE) {
+    if (status)
+        return core_error_set(error, status, "a frame that this library does not make");
+    if (header.type == PROTOCOL_CLOSE) {
         find(pool, header.id)->closing = true;
         client_pool_stream_hand(find(pool, header.id));
         return CORE_OK;
@@ -519,13 +521,6 @@ static bool ask_for_next_key(struct client_link *link, struct client_pool_stream
     return false;
 }
 
-static void end_without_key(struct client_pool_stream *stream)
-{
-    client_pool_abandon(stream->link, stream->node_id);
-    client_pool_stream_end(stream->link->pool, stream, MILLRACE_CLOSE_LOST,
-                           "the next node did not take its second key");
-}
-
 /* The next node has it; the last one may have it still. */
 static void resume(struct client_link *link, struct client_pool_stream *stream)
 {
@@ -572,7 +567,9 @@ void client_pool_stream_changed(struct client_pool_stream *stream, struct client
 {
     client_ask_release(ask);
     if (ask->own && !granted) {
-        end_without_key(stream);
+        client_pool_abandon(stream->link, stream->node_id);
+        client_pool_stream_end(stream->link->pool, stream, MILLRACE_CLOSE_LOST,
+                               "the next node did not take its second key");
     } else if (ask->own) {
         client_pool_stream_hand(stream);
     } else if (granted && ask->type == PROTOCOL_REKEY) {
