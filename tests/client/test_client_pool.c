@@ -934,6 +934,8 @@ static void test_stays_without_room_elsewhere(void **state)
         check_all(&rig);
         assert_false(rig.streams[0].lost);
         assert_int_equal(rig.streams[0].gaps, i == 2);
+        while (atomic_load(&rig.nodes[there].closes) == 0) /* a node that was left may be slow to read that */
+            poll(NULL, 0, 1);
         assert_int_equal(atomic_load(&rig.nodes[there].closes), 1);
         rig_stop(&rig);
     }
@@ -1015,26 +1017,60 @@ static void test_node_of_shorter_packets(void **state)
 {
     static const struct chaos_options options[2] = {{0}, {.packet_bytes_max = 1000}};
     struct millrace_pool pool = {.size = sizeof pool};
+    struct millrace_node node = {.size = sizeof node};
     struct chaos_node nodes[2];
-    struct millrace *connection;
+    struct rig rig = {0};
+    char both[256];
     (void)state;
     for (unsigned i = 0; i < 2; i++)
         chaos_node_start(&nodes[i], &options[i], 0, 1);
-    pool.addresses = nodes[0].address;
-    char both[256];
     snprintf(both, sizeof both, "%s,%s", nodes[0].address, nodes[1].address);
     pool.addresses = both;
-    assert_int_equal(millrace_pool_connect(&pool, NULL, PATIENCE_MS, &connection, NULL), MILLRACE_OK);
-    struct millrace_node node = {.size = sizeof node};
-    const bool is_first = millrace_welcome_of(connection)->packet_bytes_max == 1000;
-    assert_int_equal(millrace_pool_node(connection, 1, &node, NULL), MILLRACE_OK);
-    assert_int_equal(node.state, is_first ? MILLRACE_NODE_UP : MILLRACE_NODE_DOWN);
-    assert_true(is_first || strstr(node.text, "it takes packets of 1000 bytes at most") != NULL);
-    assert_int_equal(millrace_pool_node(connection, 0, &node, NULL), MILLRACE_OK);
+    atomic_store(&nodes[1].hangs_up, true);
+    assert_int_equal(millrace_pool_connect(&pool, NULL, PATIENCE_MS, &rig.pool, NULL), MILLRACE_OK);
+    atomic_store(&nodes[1].hangs_up, false);
+    do {
+        turn(&rig);
+        assert_int_equal(millrace_pool_node(rig.pool, 1, &node, NULL), MILLRACE_OK);
+        assert_int_equal(node.state, MILLRACE_NODE_DOWN);
+    } while (strstr(node.text, "it takes packets of 1000 bytes at most") == NULL);
+    assert_int_equal(millrace_pool_node(rig.pool, 0, &node, NULL), MILLRACE_OK);
     assert_int_equal(node.state, MILLRACE_NODE_UP);
-    millrace_disconnect(connection);
+    millrace_disconnect(rig.pool);
     for (unsigned i = 0; i < 2; i++)
         chaos_node_stop(&nodes[i]);
+}
+
+/* While another node ponders whether it takes a stream, the one that is leaving serves it, and what the other one was
+ * told stays true. */
+static void test_served_while_another_one_ponders(void **state)
+{
+    static const struct chaos_options options[2] = {{0}, {0}};
+    static const enum kind kinds[2] = {CHAIN, COUNTER};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        struct millrace_node node = {.size = sizeof node};
+        struct rig rig;
+        rig_start(&rig, options, 2, 0, 1, &pool);
+        open_one(&rig, kinds[i], 1);
+        struct stream *stream = &rig.streams[0];
+        assert_int_equal(millrace_pool_node(rig.pool, 0, &node, NULL), MILLRACE_OK);
+        const unsigned there = node.streams == 1 ? 0 : 1;
+        atomic_store(&rig.nodes[1 - there].ponders, true);
+        atomic_store(&rig.nodes[there].leaves, true);
+        while (atomic_load(&rig.nodes[1 - there].opens) == 0)
+            turn(&rig);
+        while (stream->done < PACKETS / 2) {
+            send_some(&rig, stream);
+            turn(&rig);
+        }
+        atomic_store(&rig.nodes[1 - there].ponders, false);
+        while (stream->gaps == 0)
+            turn(&rig);
+        run_to_the_end(&rig);
+        rig_stop(&rig);
+    }
 }
 
 /* ---- want of memory ---- */
@@ -1280,6 +1316,7 @@ int main(void)
         cmocka_unit_test(test_in_time_across_a_gap),
         cmocka_unit_test(test_results_of_a_node_that_was_left),
         cmocka_unit_test(test_node_of_shorter_packets),
+        cmocka_unit_test(test_served_while_another_one_ponders),
         cmocka_unit_test(test_without_memory),
         cmocka_unit_test(test_full_by_its_own_bytes),
         cmocka_unit_test(test_ping_without_an_answer),

@@ -115,6 +115,8 @@ static void on_open(struct connection *connection, const struct protocol_header 
     struct protocol_opened opened = {.unit = PROTOCOL_UNIT_CPU, .queue_packets = QUEUE_PACKETS};
     TEST_REQUIRE(protocol_open_read(connection->version, body, header->body_bytes, &open, NULL) == CORE_OK);
     atomic_fetch_add(&connection->node->opens, 1);
+    while (atomic_load(&connection->node->ponders))
+        poll(NULL, 0, 1);
     if (atomic_load(&connection->node->leaves)) {
         refuse(connection, header->id, PROTOCOL_REFUSED_DRAINING, "this node is leaving");
         return;

@@ -33,6 +33,7 @@ struct chaos_node {
     atomic_uint connections, streams, opens, cuts;
     atomic_bool hangs_up;     /* on all who connect from now on; not counted as a fault */
     atomic_bool holds;        /* RESULTs are written when their stream is closed, all of them before CLOSED */
+    atomic_bool ponders;      /* OPEN is not answered as long as this is so */
     atomic_bool refuses_keys; /* REKEY is REFUSED 4 */
     atomic_bool leaves;       /* NOTICE leaving, once on each connection, and OPEN is REFUSED 6 */
     atomic_uint version;      /* of the protocol, the newest that it speaks */
