@@ -94,10 +94,8 @@ core_status client_await_answer(struct millrace *connection, core_ns deadline_ns
         struct pollfd ready = {.fd = connection->transport.descriptor, .events = client_events(connection)};
         int timeout_ms = client_milliseconds_until(deadline_ns);
         if (timeout_ms == 0)
-            return core_error_set(error, CORE_TIMEOUT, "%s in time",
-                                  connection->pool != NULL ? "no node of the pool answered"
-                                  : connection->welcomed   ? "the server did not answer LANE"
-                                                           : "the server did not answer HELLO");
+            return core_error_set(error, CORE_TIMEOUT, "the server did not answer %s in time",
+                                  connection->welcomed ? "LANE" : "HELLO");
         if (poll(&ready, 1, timeout_ms) < 0 && errno != EINTR)
             return core_error_errno(error, "poll");
     }

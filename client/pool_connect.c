@@ -174,11 +174,15 @@ static core_status set_up(struct client_pool *pool, const struct millrace_pool *
 static core_status await_nodes(struct client_pool *pool, int timeout_ms, struct core_error *error)
 {
     const core_ns begun_ns = core_time_now_ns();
+    const core_ns deadline_ns = timeout_ms < 0 ? CORE_NS_NEVER : begun_ns + timeout_ms * CORE_NS_PER_MS;
     const bool is_short = pool->link_count > 1 && (timeout_ms < 0 || timeout_ms > ATTEMPT_MS);
     pool->attempt_ms = is_short ? ATTEMPT_MS : timeout_ms;
-    pool->connect_ns = pool->attempt_ms < 0 ? CORE_NS_NEVER : begun_ns + pool->attempt_ms * CORE_NS_PER_MS;
-    return client_await_answer(
-        pool->upper, timeout_ms < 0 ? CORE_NS_NEVER : begun_ns + timeout_ms * CORE_NS_PER_MS, error);
+    pool->connect_ns = is_short ? begun_ns + ATTEMPT_MS * CORE_NS_PER_MS : deadline_ns;
+    const core_status status = client_await_answer(pool->upper, deadline_ns, error);
+    if (status &&
+        core_time_now_ns() >= deadline_ns) /* and so are the attempts' ends, which may have been first */
+        return core_error_set(error, CORE_TIMEOUT, "no node of the pool answered in time");
+    return status;
 }
 
 millrace_status millrace_pool_connect(const struct millrace_pool *given, const struct millrace_tls *tls,
