@@ -83,8 +83,7 @@ static core_status say_hello(struct millrace *connection, struct core_error *err
     return CORE_OK;
 }
 
-/* Nobody else has the connection yet, so this waits without the ceremony of a blocking call. */
-static core_status await_answer(struct millrace *connection, core_ns deadline_ns, struct core_error *error)
+core_status client_await_answer(struct millrace *connection, core_ns deadline_ns, struct core_error *error)
 {
     for (;;) {
         core_status status = client_process(connection, CONNECT_READS, error);
@@ -107,14 +106,14 @@ static core_status greet(struct millrace *connection, bool may_share, core_ns de
 {
     core_status status = say_hello(connection, error);
     if (status == CORE_OK)
-        status = await_answer(connection, deadline_ns, error);
+        status = client_await_answer(connection, deadline_ns, error);
     if (status || !may_share || (connection->welcome.flags & PROTOCOL_HAS_LANES) == 0)
         return status;
     status = client_lane_ask(&connection->transport, error);
     if (status == CORE_UNSUPPORTED)
         return CORE_OK; /* the socket will do */
     connection->awaits_lane = status == CORE_OK;
-    return status ? status : await_answer(connection, deadline_ns, error);
+    return status ? status : client_await_answer(connection, deadline_ns, error);
 }
 
 /* The path behind "embedded:"; NULL: it is another kind of address. */
@@ -294,7 +293,8 @@ millrace_status millrace_position_of(struct millrace *connection, uint32_t strea
 size_t millrace_unsent_bytes(struct millrace *connection)
 {
     client_lock(connection);
-    size_t bytes = client_output_waiting(&connection->output) + client_pool_unsent_bytes(connection->pool);
+    size_t bytes = connection->pool != NULL ? client_pool_unsent_bytes(connection->pool)
+                                            : client_output_waiting(&connection->output);
     client_unlock(connection);
     return bytes;
 }

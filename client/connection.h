@@ -112,6 +112,11 @@ CORE_CHECKED core_status client_connect(const char *address, const struct millra
                                         uint16_t version_max, int timeout_ms, struct millrace **connection,
                                         struct core_error *error);
 
+/* Until the connection is welcomed, and has its lane where it wants one. Nobody else has it yet, so this waits
+ * without the ceremony of a blocking call. */
+CORE_CHECKED core_status client_await_answer(struct millrace *connection, core_ns deadline_ns,
+                                             struct core_error *error);
+
 /* CLOSED, once it is decoded: for who waits, for the callbacks; the stream, which is open, is gone. */
 void client_take_closed(struct millrace *connection, uint32_t stream, const struct millrace_closed *closed);
 

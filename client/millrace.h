@@ -353,7 +353,7 @@ struct millrace_notice {
 struct millrace_resumed {
     size_t size;
     int64_t
-        gap_ns; /* from the loss of its node, or from the last packet that it took, until another one had it */
+        gap_ns; /* from the loss of its node until another one had it; 0: it had it before that */
     uint64_t resent; /* packets that had been sent, without a result: sent again */
     uint64_t late;   /* of these, and of those given during the gap: whose deadline was missed */
 };
@@ -429,9 +429,10 @@ void millrace_disconnect(struct millrace *connection); /* NULL is fine; no other
 /* Many servers, its nodes, as one connection: every call below does with it what it does with one server's, and
  * streams survive their node.
  *
- * A stream is opened at one of the nodes, the one with the fewest for what it takes. One that has no room is not
- * the last word: others are asked, `attempts` in all. When a node dies, or stops in good order, its streams are
- * opened at others, from the last block that came back, and what had no result is sent again. So the results are
+ * A stream is opened at the node with the fewest; one that has refused for capacity within the last second comes
+ * behind the others. A refusal is not the last word: others are asked, `attempts` in all. When a node dies, or stops
+ * in good order, its streams are opened at others, from the last block that came back, and what had no result is sent
+ * again; one that is leaving serves them until another one has them. So the results are
  * those of one server that was always there: in order, each once, the ciphertext one CBC encryption. on_resumed
  * tells how long that took, and how many deadlines it cost. Results of packets that crossed a gap have flag FAULT,
  * and MET only where the first time they were given, and the contract, make it true.
@@ -441,8 +442,8 @@ void millrace_disconnect(struct millrace *connection); /* NULL is fine; no other
  * begin from, it ends at the loss of its node: CLOSED with reason LOST, and a text. So it does where no node takes
  * it within patience_ms.
  *
- * - MODIFY and REKEY that are unanswered at a loss, or asked during the gap, are REFUSED with BUSY: what was
- *   before goes on, at the next node too. Ask again.
+ * - MODIFY and REKEY that are unanswered at a loss, or asked while another node is asked for the stream, are
+ *   REFUSED with BUSY: what was before goes on, at the next node too. Ask again.
  * - Packets are kept until they have come back: kept_bytes_max of a stream, behind which millrace_data is
  *   MILLRACE_FULL for this stream, and goes on when results have come. A buffer may be twice as long.
  * - A node that can not be reached is tried again after 0.1 s, and each time later, up to 10 s; so is one that
@@ -453,7 +454,7 @@ void millrace_disconnect(struct millrace *connection); /* NULL is fine; no other
  * - Only connecting waits, and millrace_disconnect, for attempts to connect that are under way: a second at most,
  *   and as long as the system's look-up of a host's name takes, which nothing here can bound.
  * - The first node decides the version of the protocol, and later ones are offered no newer one. One that speaks
- *   only an older one is turned away while the connection lives.
+ *   only an older one, or takes shorter packets than the first, is turned away while the connection lives.
  *
  * Behind HAProxy one address is many nodes: make several connections to it, about two for each. */
 struct millrace_pool {

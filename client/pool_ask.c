@@ -1,5 +1,5 @@
-/* Which node is asked: the one with the fewest streams for its weight, of those that have not said no; and what
- * becomes of a request that nobody grants. */
+/* Which node is asked: the one with the fewest streams, of those that have not said no; and what becomes of a
+ * request that nobody grants. */
 #include "client/pool.h"
 
 #include "core/secret.h"
@@ -9,37 +9,66 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WEIGHT_MIN      (1.0 / 64)
-#define ROUND_NS        (100 * CORE_NS_PER_MS) /* pause behind the first round of refusals; doubled by each, */
-#define ROUND_DOUBLINGS 3                      /* so often */
+#define LINK_ASKS_MAX 16            /* OPENs of one link that wait for an answer */
+#define FULL_NS       CORE_NS_PER_S /* that a node which has refused for capacity is asked after others */
+#define STAYS_NS      CORE_NS_PER_S /* that a stream stays at a node that is leaving, behind refusals */
+#define ROUND_NS                                                                                             \
+    (100 * CORE_NS_PER_MS) /* pause behind the first round of refusals, doubled each time, up to */
+#define ROUND_NS_MAX (800 * CORE_NS_PER_MS)
+#define STREAMS_MANY 0x1p32 /* more than any node has */
 
-struct client_ask *client_ask_create(struct client_pool *pool, enum protocol_type type, uint32_t request,
-                                     struct client_pool_stream *stream)
+struct client_ask *client_ask_create(struct client_pool *pool, enum protocol_type type, uint32_t request)
 {
     struct client_ask *ask = calloc(1, sizeof *ask);
     if (ask == NULL)
         return NULL;
+    pool->now_ns = core_time_now_ns();
     ask->type = type;
     ask->request = request;
-    ask->stream = stream;
     ask->begun_ns = pool->now_ns;
-    ask->refused = (struct protocol_refused){.code = PROTOCOL_REFUSED_DRAINING,
-                                             .text = "no node of the pool can be reached"};
+    ask->pause_ns = ROUND_NS;
     return ask;
+}
+
+void client_ask_bind(struct client_ask *ask, struct client_pool_stream *stream)
+{
+    ask->stream = stream;
+    stream->ask = ask;
+}
+
+void client_ask_release(struct client_ask *ask)
+{
+    if (ask->stream != NULL)
+        ask->stream->ask = NULL;
+    ask->stream = NULL;
 }
 
 void client_ask_free(struct client_ask *ask)
 {
+    client_ask_release(ask);
+    core_secret_wipe(ask->bytes, sizeof ask->bytes);
     free(ask);
 }
 
-void client_ask_enqueue(struct client_pool *pool, struct client_ask *ask, core_ns due_ns)
+bool client_ask_changes(const struct client_ask *ask)
 {
-    ask->due_ns = due_ns;
+    return ask->type == PROTOCOL_MODIFY || ask->type == PROTOCOL_REKEY;
+}
+
+/* Is its stream served meanwhile, by a node that is leaving? */
+static bool is_of_mover(const struct client_ask *ask)
+{
+    return ask->own && ask->type == PROTOCOL_OPEN && ask->stream != NULL && ask->stream->link != NULL;
+}
+
+void client_ask_enqueue(struct client_pool *pool, struct client_ask *ask)
+{
+    ask->sent = false;
     ask->next = NULL;
     *pool->queue_end = ask;
     pool->queue_end = &ask->next;
-    pool->urgent = true;
+    if (is_of_mover(ask))
+        client_pool_stream_hand(ask->stream);
 }
 
 /* ---- to a node ---- */
@@ -49,19 +78,29 @@ static bool opens(const struct client_ask *ask)
     return ask->type == PROTOCOL_OPEN || ask->type == PROTOCOL_QUERY;
 }
 
-static bool asks_for_node(const struct client_ask *ask)
+static core_status send_open(struct client_link *link, const struct client_ask *ask, uint32_t *request,
+                             struct core_error *error)
 {
-    return opens(ask) || ask->type == PROTOCOL_PING;
+    const struct protocol_open open = client_pool_stream_open(ask->stream, ask->own);
+    return client_send_open(link->node, ask->type, &open, request, error);
+}
+
+static core_status send_modify(struct client_link *link, const struct client_ask *ask, uint32_t *request,
+                               struct core_error *error)
+{
+    struct protocol_modify modify = ask->modify;
+    modify.stream = ask->stream->node_id;
+    return client_send_modify(link->node, &modify, request, error);
 }
 
 static core_status send_rekey(struct client_link *link, const struct client_ask *ask, uint32_t *request,
                               struct core_error *error)
 {
     const struct client_pool_stream *stream = ask->stream;
-    const struct core_stream_spec *spec = &stream->open.spec;
-    struct protocol_rekey rekey = stream->next;
+    struct protocol_rekey rekey = ask->own ? stream->next : ask->rekey;
     rekey.stream = stream->node_id;
-    if (spec->iv != CORE_IV_COUNTER && spec->mac == CORE_MAC_NONE)
+    rekey.key = ask->own ? stream->next_key : ask->bytes;
+    if (!client_pool_stream_is_numbered(&stream->open.spec))
         rekey.first -= stream->node_messages; /* this node has counted from 0 */
     return client_send_rekey(link->node, &rekey, request, error);
 }
@@ -69,113 +108,82 @@ static core_status send_rekey(struct client_link *link, const struct client_ask 
 core_status client_ask_send(struct client_link *link, struct client_ask *ask)
 {
     struct core_error error;
-    struct protocol_open open;
-    struct protocol_modify modify;
     uint32_t request = 0;
-    core_status status = CORE_INVALID;
-    switch (ask->type) {
-    case PROTOCOL_OPEN:
-    case PROTOCOL_QUERY:
-        open = client_pool_stream_open(ask->stream, ask->resumes);
-        status = client_send_open(link->node, ask->type, &open, &request, &error);
-        break;
-    case PROTOCOL_MODIFY:
-        modify = ask->stream->modify;
-        modify.stream = ask->stream->node_id;
-        status = client_send_modify(link->node, &modify, &request, &error);
-        break;
-    case PROTOCOL_REKEY:
-        status = send_rekey(link, ask, &request, &error);
-        break;
-    case PROTOCOL_PING:
-        status = client_send_ping(link->node, ask->payload, ask->payload_bytes, &request, &error);
-        break;
-    default:
-        break;
-    }
+    core_status status = opens(ask)                     ? send_open(link, ask, &request, &error)
+                         : ask->type == PROTOCOL_MODIFY ? send_modify(link, ask, &request, &error)
+                         : ask->type == PROTOCOL_REKEY
+                             ? send_rekey(link, ask, &request, &error)
+                             : client_send_ping(link->node, ask->bytes, ask->byte_count, &request, &error);
     if (status)
         return status;
-    link->asks[request % CLIENT_REQUESTS_MAX] = ask;
-    if (opens(ask)) {
-        link->asking++;
-        ask->asked++;
-        ask->asked_now++;
-    }
-    link->pings += ask->type == PROTOCOL_PING && !ask->resumes;
-    link->pool->urgent = true; /* the silence behind it is watched */
+    client_requests_find(&link->node->requests, request)->ask = ask;
+    ask->sent = true;
+    if (ask->type != PROTOCOL_PING)
+        ask->tried |= UINT64_C(1) << (link - link->pool->links);
     return CORE_OK;
+}
+
+void client_asks_recall(struct client_link *link)
+{
+    const struct client_requests *requests = &link->node->requests;
+    for (uint16_t i = 0; i < requests->capacity; i++)
+        if (requests->slots[i].type != 0 && requests->slots[i].ask != NULL)
+            client_ask_enqueue(link->pool, requests->slots[i].ask);
 }
 
 /* ---- which ---- */
 
-static double weight_of(const struct client_link *link, core_ns now_ns)
+/* What has refused comes after what has not, and what is leaving last: it may have stayed. */
+static double crowd_of(const struct client_link *link)
 {
-    const double seconds = (double)(now_ns - link->refused_ns) / 1e9;
-    return seconds > 10 ? 1 : fmin(1, link->weight * exp2(seconds));
+    const double rank = link->leaving ? 2 : link->pool->now_ns < link->full_ns ? 1 : 0;
+    return rank * STREAMS_MANY + (double)link->node->streams.count + link->node->requests.count +
+           client_pool_draw(link->pool);
 }
 
-void client_link_refuses(struct client_link *link)
-{
-    link->weight = fmax(weight_of(link, link->pool->now_ns) / 2, WEIGHT_MIN);
-    link->refused_ns = link->pool->now_ns;
-    link->refused++;
-}
-
-static struct client_link *choose_of(struct client_pool *pool, const struct client_ask *ask, bool leaving,
-                                     bool *waits)
+/* *waits: there is one that will do, later. */
+static struct client_link *choose(struct client_pool *pool, const struct client_ask *ask, bool *waits)
 {
     struct client_link *best = NULL;
     double least = INFINITY;
+    *waits = is_of_mover(ask) && !client_pool_stream_may_move(ask->stream);
+    if (*waits || (unsigned)__builtin_popcountll(ask->tried) >= pool->attempts)
+        return NULL;
     for (unsigned i = 0; i < pool->link_count; i++) {
         struct client_link *link = &pool->links[i];
-        if (link->node == NULL || link->leaving != leaving || (ask->tried >> i & 1) != 0)
+        if (link->node == NULL || (ask->tried >> i & 1) != 0 || (link->leaving && is_of_mover(ask)))
             continue;
-        if (opens(ask) && link->asking >= CLIENT_POOL_ASKS_MAX) {
-            *waits = true;
+        if (opens(ask) && link->node->requests.count >= LINK_ASKS_MAX) {
+            *waits |= !link->leaving;
             continue;
         }
-        const double crowd =
-            (link->streams + link->asking + 0.5 + client_pool_draw(pool) / 2) / weight_of(link, pool->now_ns);
+        const double crowd = crowd_of(link);
         if (crowd < least) {
             least = crowd;
             best = link;
         }
     }
-    return best;
+    return best != NULL && best->leaving && *waits ? NULL : best;
 }
 
-/* Is it for a stream that is about to leave its node? */
-static bool seeks(const struct client_ask *ask)
+/* ---- what nobody grants ---- */
+
+void client_ask_answer(struct client_pool *pool, struct client_ask *ask, enum protocol_type type,
+                       const uint8_t *body, uint32_t bytes)
 {
-    return ask->type == PROTOCOL_QUERY && ask->resumes;
+    pool->upper->asked = (unsigned)__builtin_popcountll(ask->tried);
+    if (!ask->own)
+        client_pool_tell(pool, type, ask->request, 0, body, bytes);
+    pool->upper->asked = 1;
+    client_ask_free(ask);
 }
 
-/* One that is leaving is the last resort: it may have stayed. *waits: there is one that will do, later. */
-static struct client_link *choose(struct client_pool *pool, const struct client_ask *ask, bool *waits)
-{
-    *waits = false;
-    struct client_link *link = choose_of(pool, ask, false, waits);
-    return link != NULL || *waits || seeks(ask) ? link : choose_of(pool, ask, true, waits);
-}
-
-static bool is_any_up(const struct client_pool *pool)
-{
-    for (unsigned i = 0; i < pool->link_count; i++)
-        if (pool->links[i].node != NULL && !pool->links[i].leaving)
-            return true;
-    return false;
-}
-
-void client_ask_answer(struct client_pool *pool, const struct client_ask *ask,
-                       const struct protocol_refused *refused)
+static void refuse(struct client_pool *pool, struct client_ask *ask, const struct protocol_refused *refused)
 {
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
-    const uint32_t bytes =
-        protocol_refused_write(pool->upper->welcome.version, frame, ask->request, refused) -
-        PROTOCOL_HEADER_BYTES;
-    pool->upper->asked = ask->asked;
-    client_pool_tell(pool, PROTOCOL_REFUSED, ask->request, 0, frame + PROTOCOL_HEADER_BYTES, bytes);
-    pool->upper->asked = 1;
+    const uint32_t bytes = protocol_refused_write(pool->upper->welcome.version, frame, ask->request, refused);
+    client_ask_answer(pool, ask, PROTOCOL_REFUSED, frame + PROTOCOL_HEADER_BYTES,
+                      bytes - PROTOCOL_HEADER_BYTES);
 }
 
 static const char *cause_of(const struct client_pool *pool)
@@ -198,122 +206,110 @@ static void give_up(struct client_pool *pool, struct client_ask *ask)
 {
     struct client_pool_stream *stream = ask->stream;
     struct protocol_refused refused = ask->refused;
-    if (seeks(ask)) {
-        client_pool_stream_sought(pool, stream, &ask->refused);
-        client_ask_free(ask);
-        return;
-    }
-    if (ask->asked == 0)
+    if (ask->tried == 0) {
+        refused = (struct protocol_refused){.code = PROTOCOL_REFUSED_DRAINING};
         snprintf(refused.text, sizeof refused.text, "no node can be reached: %.400s", cause_of(pool));
-    else
-        snprintf(refused.text, sizeof refused.text, "%.440s (nodes asked: %u)", ask->refused.text,
-                 ask->asked);
-    if (ask->resumes) {
+    } else {
+        snprintf(refused.text, sizeof refused.text, "%.440s (nodes asked: %d)", ask->refused.text,
+                 __builtin_popcountll(ask->tried));
+    }
+    const bool moves = is_of_mover(ask);
+    client_ask_release(ask);
+    if (moves) {
+        stream->stays_ns = pool->now_ns + STAYS_NS;
+        client_pool_stream_hand(stream);
+    } else if (ask->own) {
         stream->sums.refused =
             may_pass(refused.code) ? (enum millrace_refusal)0 : (enum millrace_refusal)refused.code;
-        client_pool_stream_end(pool, stream, MILLRACE_CLOSE_LOST,
-                               "its node is gone, and it can not go on elsewhere: %s", refused.text);
-    } else {
-        if (stream != NULL)
-            client_pool_stream_free(pool, stream);
-        client_ask_answer(pool, ask, &refused);
+        client_pool_stream_end(pool, stream, MILLRACE_CLOSE_LOST, refused.text);
+    } else if (stream != NULL) {
+        client_pool_stream_free(pool, stream);
     }
-    client_ask_free(ask);
+    refuse(pool, ask, &refused);
 }
 
-static void end_round(struct client_pool *pool, struct client_ask *ask)
+void client_ask_refused(struct client_link *link, struct client_ask *ask, const uint8_t *body, uint32_t bytes)
 {
-    if (seeks(ask) || (!ask->resumes && is_any_up(pool))) {
-        give_up(pool, ask);
-        return;
+    struct core_error error;
+    struct client_pool *pool = link->pool;
+    if (protocol_refused_read(link->node->welcome.version, body, bytes, &ask->refused, &error))
+        ask->refused.code = PROTOCOL_REFUSED_INTERNAL; /* its own handler has read the same */
+    if (ask->refused.code == PROTOCOL_REFUSED_CAPACITY) {
+        link->full_ns = pool->now_ns + FULL_NS;
+        link->refused++;
     }
-    const unsigned doublings = ask->rounds < ROUND_DOUBLINGS ? ask->rounds : ROUND_DOUBLINGS;
-    const core_ns pause_ns = (core_ns)((double)(ROUND_NS << doublings) * (0.75 + client_pool_draw(pool) / 2));
-    ask->rounds++;
-    ask->tried = 0;
-    ask->asked_now = 0;
-    client_ask_enqueue(pool, ask, pool->now_ns + pause_ns);
-}
-
-static bool try_to_place(struct client_pool *pool, struct client_ask *ask)
-{
-    bool waits;
-    struct client_link *link = choose(pool, ask, &waits);
-    return link != NULL && client_ask_send(link, ask) == CORE_OK; /* else its output is full: another turn */
-}
-
-void client_ask_place(struct client_pool *pool, struct client_ask *ask)
-{
-    if (pool->queue != NULL || !try_to_place(pool, ask))
-        client_ask_enqueue(pool, ask, 0);
-}
-
-void client_ask_again(struct client_pool *pool, struct client_ask *ask)
-{
-    const bool is_own_ping = ask->type == PROTOCOL_PING && ask->resumes;
-    if (!asks_for_node(ask) || is_own_ping || (opens(ask) && ask->stream == NULL)) {
-        client_ask_free(ask); /* its stream knows by itself */
-        return;
-    }
-    if (opens(ask) && !may_pass(ask->refused.code))
-        give_up(pool, ask);
-    else if (ask->asked_now >= pool->attempts)
-        end_round(pool, ask);
+    link->leaving |= ask->refused.code == PROTOCOL_REFUSED_DRAINING;
+    if (ask->stream == NULL || may_pass(ask->refused.code))
+        client_ask_enqueue(pool, ask);
     else
-        client_ask_enqueue(pool, ask, 0);
+        give_up(pool, ask);
+}
+
+/* A MODIFY or REKEY that its node will not answer, or that none was asked for. */
+static void refuse_change(struct client_pool *pool, struct client_ask *ask)
+{
+    const bool ended = ask->refused.code == PROTOCOL_REFUSED_STREAM;
+    struct protocol_refused refused = {.code = ended ? PROTOCOL_REFUSED_STREAM : PROTOCOL_REFUSED_BUSY};
+    snprintf(refused.text, sizeof refused.text, "%s",
+             ended ? "the stream has ended"
+                   : "the stream is between two nodes, or has another request; ask again later");
+    refuse(pool, ask, &refused);
 }
 
 /* ---- the queue ---- */
 
-/* True: it is out of the queue, or in it anew. */
-static bool look_at(struct client_pool *pool, struct client_ask *ask)
+/* Places it, or ends it. Returns when to look at it again; 0: it is out of the queue. */
+static core_ns look_at(struct client_pool *pool, struct client_ask *ask)
 {
+    const core_ns end_ns = ask->begun_ns + pool->patience_ns;
+    if (ask->due_ns > pool->now_ns && pool->now_ns < end_ns)
+        return core_time_min(ask->due_ns, end_ns);
+    if (ask->due_ns > 0 && pool->now_ns < end_ns)
+        ask->tried = 0; /* another round */
+    ask->due_ns = 0;
     bool waits;
-    if (!asks_for_node(ask)) {
-        client_ask_answer(pool, ask, &ask->refused);
-        client_ask_free(ask);
-        return true;
-    }
-    if (opens(ask) && ask->stream == NULL) {
-        client_ask_free(ask);
-        return true;
-    }
-    if (ask->due_ns <= pool->now_ns && try_to_place(pool, ask))
-        return true;
-    if (pool->now_ns >= ask->begun_ns + pool->patience_ns) {
+    struct client_link *link = choose(pool, ask, &waits);
+    if (link != NULL && client_ask_send(link, ask) == CORE_OK)
+        return 0;
+    const bool all_asked = link == NULL && !waits;
+    const bool may_wait = (ask->own && !is_of_mover(ask)) || !client_pool_is_any_up(pool);
+    if (pool->now_ns >= end_ns || (all_asked && !may_wait)) {
         give_up(pool, ask);
-        return true;
+        return 0;
     }
-    if (ask->due_ns <= pool->now_ns && choose(pool, ask, &waits) == NULL && !waits && is_any_up(pool)) {
-        end_round(pool, ask); /* all were asked */
-        return true;
-    }
-    return false;
-}
-
-/* What waits for a node to be there, or to answer, is looked at when that happens. */
-static core_ns next_look(const struct client_pool *pool)
-{
-    core_ns next_ns = CORE_NS_NEVER;
-    for (const struct client_ask *ask = pool->queue; ask != NULL; ask = ask->next) {
-        next_ns =
-            core_time_min(next_ns, asks_for_node(ask) ? ask->begun_ns + pool->patience_ns : pool->now_ns);
-        if (ask->due_ns > pool->now_ns)
-            next_ns = core_time_min(next_ns, ask->due_ns);
-    }
-    return next_ns;
+    if (link != NULL)
+        return core_time_min(pool->now_ns + ROUND_NS, end_ns); /* its output is full, or there is no memory */
+    if (waits || ask->tried == 0)
+        return end_ns; /* what it waits for makes a turn */
+    ask->due_ns = client_pool_back_off(pool, &ask->pause_ns, ROUND_NS_MAX);
+    return core_time_min(ask->due_ns, end_ns);
 }
 
 core_ns client_asks_look(struct client_pool *pool)
 {
-    struct client_ask *ask = pool->queue, *next;
-    pool->queue = NULL; /* what comes in meanwhile is new */
-    pool->queue_end = &pool->queue;
-    for (; ask != NULL; ask = next) {
-        next = ask->next;
-        const core_ns due_ns = ask->due_ns;
-        if (!look_at(pool, ask))
-            client_ask_enqueue(pool, ask, due_ns);
+    struct client_ask *waiting = NULL, **waiting_end = &waiting;
+    core_ns next_ns = CORE_NS_NEVER;
+    for (struct client_ask *ask; (ask = pool->queue) != NULL;) { /* with what comes in meanwhile */
+        pool->queue = ask->next;
+        if (pool->queue == NULL)
+            pool->queue_end = &pool->queue;
+        ask->next = NULL;
+        if (client_ask_changes(ask)) {
+            refuse_change(pool, ask);
+            continue;
+        }
+        if (opens(ask) && ask->stream == NULL) {
+            client_ask_free(ask);
+            continue;
+        }
+        const core_ns again_ns = look_at(pool, ask);
+        if (again_ns == 0)
+            continue;
+        *waiting_end = ask;
+        waiting_end = &ask->next;
+        next_ns = core_time_min(next_ns, again_ns);
     }
-    return next_look(pool);
+    pool->queue = waiting;
+    pool->queue_end = waiting == NULL ? &pool->queue : waiting_end;
+    return next_ns;
 }

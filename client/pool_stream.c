@@ -5,62 +5,57 @@
 #include "core/secret.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SEEK_NS           CORE_NS_PER_S          /* until others are asked again for room, behind refusals */
-#define SLOW_NS           (100 * CORE_NS_PER_MS) /* an interval beside which round trips are nothing */
-#define RECORD_HEAD_BYTES 8 /* the time at which the packet was eligible; then its frame */
+#define SLOW_NS  (100 * CORE_NS_PER_MS) /* an interval beside which round trips are nothing */
+#define AGAIN_NS (100 * CORE_NS_PER_MS) /* until what found no memory is tried again */
 
 /* ---- what is kept ---- */
 
-/* Record `offset` bytes behind the first one: never wrapped, since there is always twice the room (output.c). */
-static uint8_t *record_at(const struct client_pool_stream *stream, size_t offset)
+/* Ahead of each packet that is kept. */
+struct record {
+    core_ns eligible_ns;
+    uint32_t bytes;
+    uint8_t flags;
+    bool crossed; /* a gap, or waited for packets that did */
+};
+
+static size_t record_bytes(uint32_t bytes)
 {
-    return stream->kept.bytes + stream->kept.begin + offset;
+    return sizeof(struct record) + bytes;
 }
 
-static struct protocol_header record_header(const uint8_t *record)
+/* Record `offset` bytes behind the first one, and its packet. Never wrapped, since there is always twice the room
+ * (output.c). */
+static struct record record_at(const struct client_pool_stream *stream, size_t offset, const uint8_t **packet)
 {
-    const uint8_t *frame = record + RECORD_HEAD_BYTES;
-    return (struct protocol_header){.body_bytes = get_u32(frame), .type = frame[4], .flags = frame[5]};
-}
-
-static size_t record_bytes(uint32_t body_bytes)
-{
-    return RECORD_HEAD_BYTES + PROTOCOL_HEADER_BYTES + (size_t)body_bytes;
-}
-
-static bool keep(struct client_pool_stream *stream, core_ns eligible_ns, const uint8_t *frame,
-                 uint32_t body_bytes)
-{
-    uint8_t *record;
-    stream->kept.secret = true; /* what growing leaves behind is wiped */
-    const core_status status = client_output_append(&stream->kept, record_bytes(body_bytes), &record);
-    stream->kept.secret = false;
-    if (status)
-        return false;
-    put_u64(record, (uint64_t)eligible_ns);
-    memcpy(record + RECORD_HEAD_BYTES, frame, PROTOCOL_HEADER_BYTES + (size_t)body_bytes);
-    stream->given++;
-    return true;
+    struct record record;
+    const uint8_t *at = stream->kept.bytes + stream->kept.begin + offset;
+    memcpy(&record, at, sizeof record);
+    *packet = at + sizeof record;
+    return record;
 }
 
 /* Lets go of everything that has results. */
 static void let_go(struct client_pool_stream *stream)
 {
-    const size_t bytes = stream->answered_bytes;
-    if (bytes > 0)
-        core_secret_wipe(record_at(stream, 0), bytes);
-    client_output_consume(&stream->kept, bytes);
-    stream->answered_bytes = 0;
-    stream->handed_bytes -= bytes;
+    const bool numbered = client_pool_stream_is_numbered(&stream->open.spec);
+    client_output_consume(&stream->kept, stream->answered.bytes);
+    stream->handed_bytes -= stream->answered.bytes;
+    stream->answered.bytes = 0;
     stream->first = stream->answered;
-    memcpy(stream->chain, stream->chain_last, CORE_BLOCK_BYTES);
     if (client_output_waiting(&stream->kept) == 0 && stream->kept.capacity > CLIENT_OUTPUT_BYTES_MIN)
         client_output_free(&stream->kept);
+    if (stream->next.key_bytes == 0 ||
+        stream->first.messages + (numbered ? stream->open.spec.first_unit : 0) < stream->next.first)
+        return;
+    memcpy(stream->key, stream->next_key, stream->next.key_bytes);
+    stream->open.key_kind = stream->next.key_kind;
+    stream->open.key_bytes = stream->next.key_bytes;
+    stream->next.key_bytes = 0;
 }
 
 static struct client_pool_stream *find(const struct client_pool *pool, uint32_t id)
@@ -68,251 +63,198 @@ static struct client_pool_stream *find(const struct client_pool *pool, uint32_t 
     return id >= 1 && id <= pool->stream_room ? pool->streams[id - 1] : NULL;
 }
 
-core_status client_pool_check_room(struct millrace *connection, uint32_t id, uint32_t bytes,
-                                   struct core_error *error)
+/* Another node has been asked for it while it is served here: what that one was told must stay true. */
+static bool is_moving(const struct client_pool_stream *stream)
 {
-    struct client_pool_stream *stream = connection->pool == NULL ? NULL : find(connection->pool, id);
-    if (stream == NULL)
-        return CORE_OK;
-    size_t given =
-        client_output_waiting(&connection->output) * 3 / 2; /* as records, at most, of all streams */
-    const size_t limit = connection->pool->kept_bytes_max;
-    if (given > 0 && client_output_waiting(&stream->kept) + given + record_bytes(bytes) > limit) {
-        client_flush(connection); /* and then it is what this one has */
-        given = client_output_waiting(&connection->output) * 3 / 2;
-    }
-    if (client_output_waiting(&stream->kept) + given + record_bytes(bytes) > limit &&
-        stream->answered_bytes > 0) {
-        stream->torn = true; /* a message that is too long: what is told of it goes */
-        let_go(stream);
-    }
-    const size_t kept = client_output_waiting(&stream->kept);
-    if (kept + given == 0 || kept + given + record_bytes(bytes) <= limit)
-        return CORE_OK;
-    return core_error_set(error, CORE_FULL,
-                          "stream %" PRIu32 " has %zu bytes without a result, and its pool keeps %zu of each",
-                          id, kept, limit);
+    return stream->link != NULL && stream->ask != NULL && stream->ask->sent &&
+           stream->ask->type == PROTOCOL_OPEN;
 }
 
 /* ---- life ---- */
 
-core_status client_pool_stream_create(struct client_pool *pool, const struct protocol_open *open,
-                                      struct client_pool_stream **stream_out)
+static core_status make_room(struct client_pool *pool)
+{
+    const uint32_t room = pool->stream_room == 0 ? 16 : 2 * pool->stream_room;
+    struct client_pool_stream **larger = realloc(pool->streams, room * sizeof *larger);
+    if (larger == NULL)
+        return CORE_NO_MEMORY;
+    memset(larger + pool->stream_room, 0, (room - pool->stream_room) * sizeof *larger);
+    pool->streams = larger;
+    pool->stream_room = room;
+    return CORE_OK;
+}
+
+static core_status create(struct client_pool *pool, const struct protocol_open *open, struct client_ask *ask,
+                          struct core_error *error)
 {
     uint32_t slot = 0;
-    while (slot < pool->stream_room && (pool->streams[slot] != NULL || pool->freed[slot] + 1 >= pool->writes))
+    while (slot < pool->stream_room && pool->streams[slot] != NULL)
         slot++;
-    if (slot == pool->stream_room) {
-        const uint32_t room = pool->stream_room == 0 ? 16 : 2 * pool->stream_room;
-        struct client_pool_stream **larger = realloc(pool->streams, room * sizeof *larger);
-        pool->streams = larger != NULL ? larger : pool->streams;
-        uint64_t *freed = larger == NULL ? NULL : realloc(pool->freed, room * sizeof *freed);
-        if (freed == NULL)
-            return CORE_NO_MEMORY;
-        memset(larger + slot, 0, (room - slot) * sizeof *larger);
-        memset(freed + slot, 0, (room - slot) * sizeof *freed);
-        pool->freed = freed;
-        pool->stream_room = room;
-    }
-    struct client_pool_stream *stream = calloc(1, sizeof *stream);
+    core_status status = slot == pool->stream_room ? make_room(pool) : CORE_OK;
+    struct client_pool_stream *stream = status ? NULL : calloc(1, sizeof *stream);
     if (stream == NULL)
-        return CORE_NO_MEMORY;
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for another stream of a pool");
     stream->id = slot + 1;
     stream->open = *open;
     memcpy(stream->key, open->key, open->key_bytes);
     stream->open.key = stream->key;
     stream->sums.size = sizeof stream->sums;
     pool->streams[slot] = stream;
-    *stream_out = stream;
+    client_ask_bind(ask, stream);
     return CORE_OK;
 }
 
-static struct protocol_refused refusal(enum protocol_refusal code)
-{
-    struct protocol_refused refused = {.code = code};
-    snprintf(refused.text, sizeof refused.text, "%s",
-             code == PROTOCOL_REFUSED_STREAM
-                 ? "the stream has ended"
-                 : "the stream is between two nodes, or has another request of this kind; ask again later");
-    return refused;
-}
-
-/* MODIFY and REKEY that its node has not answered are refused, later in this turn; the answer, which may still come,
- * is for nobody then. */
-static void drop_changes(struct client_pool *pool, struct client_pool_stream *stream,
-                         enum protocol_refusal code)
-{
-    const bool asks = stream->modifies || stream->rekeys || stream->awaits_key;
-    for (size_t i = 0; asks && i < CLIENT_REQUESTS_MAX; i++) {
-        struct client_ask *ask = stream->link->asks[i];
-        if (ask == NULL || ask->stream != stream)
-            continue;
-        stream->link->asks[i] = NULL;
-        if (ask->resumes) {
-            client_ask_free(ask); /* the pool's own */
-            continue;
-        }
-        ask->stream = NULL;
-        ask->refused = refusal(code);
-        client_ask_enqueue(pool, ask, 0);
-    }
-    stream->modifies = stream->rekeys = stream->awaits_key = false;
-}
-
 /* What still comes of it from the node is for nobody. */
-static void leave_link(struct client_pool *pool, struct client_pool_stream *stream,
-                       enum protocol_refusal code)
+static void leave_link(struct client_pool_stream *stream)
 {
-    if (stream->seek != NULL)
-        stream->seek->stream = NULL;
-    stream->seek = NULL;
-    stream->may_move = false;
-    stream->stays_ns = 0;
-    struct client_link *link = stream->link;
-    struct client_stream *there =
-        link->node == NULL ? NULL : client_streams_find(&link->node->streams, stream->node_id);
-    drop_changes(pool, stream, code);
+    struct client_stream *there = client_streams_find(&stream->link->node->streams, stream->node_id);
     if (there != NULL && there->owner == stream)
         there->owner = NULL;
-    link->streams--;
     stream->link = NULL;
 }
 
 void client_pool_stream_free(struct client_pool *pool, struct client_pool_stream *stream)
 {
     if (stream->link != NULL)
-        leave_link(pool, stream, PROTOCOL_REFUSED_STREAM);
+        leave_link(stream);
+    if (stream->ask != NULL) {
+        stream->ask->refused.code = PROTOCOL_REFUSED_STREAM;
+        client_ask_release(stream->ask);
+    }
+    if (pool->filled == stream)
+        pool->filled = NULL;
     pool->streams[stream->id - 1] = NULL;
-    pool->freed[stream->id - 1] = pool->writes;
-    stream->kept.secret = true;
     client_output_free(&stream->kept);
     core_secret_wipe(stream, sizeof *stream);
     free(stream);
 }
 
 void client_pool_stream_end(struct client_pool *pool, struct client_pool_stream *stream,
-                            enum millrace_close_reason reason, const char *format, ...)
+                            enum millrace_close_reason reason, const char *why)
 {
     struct millrace_closed closed = stream->sums;
     const uint32_t id = stream->id;
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(closed.text, sizeof closed.text, format, arguments);
-    va_end(arguments);
     closed.reason = reason;
+    if (reason == MILLRACE_CLOSE_LOST)
+        snprintf(closed.text, sizeof closed.text, "its node is gone, and it can not go on elsewhere: %.440s",
+                 why);
     client_pool_stream_free(pool, stream);
     if (client_streams_find(&pool->upper->streams, id) != NULL)
         client_take_closed(pool->upper, id, &closed);
 }
 
-void client_pool_stream_doom(struct client_pool *pool, struct client_pool_stream *stream, const char *why)
+void client_pool_abandon(struct client_link *link, uint32_t node_id)
 {
-    if (stream->doom == NULL)
-        stream->doom = why;
-    pool->doomed = true;
+    struct core_error error;
+    (void)!client_send_close(link->node, node_id, &error);
 }
 
 /* ---- to the node ---- */
 
+/* Must an answer come before the next packet may go? That to its second key; and one whose next node draws another
+ * IV goes there with nothing on the way. */
+static bool is_held(const struct client_pool_stream *stream)
+{
+    return stream->ask != NULL && stream->ask->own && stream->ask->sent &&
+           (stream->ask->type == PROTOCOL_REKEY || stream->open.spec.iv == CORE_IV_RANDOM);
+}
+
+/* More would keep the node from reading this connection. */
+static bool is_enough(const struct client_pool_stream *stream, const struct record *record)
+{
+    return (record->crossed || stream->open.spec.interval_ns >= SLOW_NS) &&
+           stream->handed - stream->answered.sequence >= stream->queue_packets;
+}
+
 void client_pool_stream_hand(struct client_pool_stream *stream)
 {
     struct core_error error;
+    const uint8_t *packet;
     uint8_t *room;
-    core_status status = CORE_OK;
-    if (stream->place != CLIENT_POOL_THERE)
+    if (stream->link == NULL || is_held(stream))
         return;
-    if (stream->doom != NULL) {
-        stream->link->pool->doomed = true;
-        return;
-    }
-    if (stream->awaits_key)
-        return;
-    struct millrace *node = stream->link->node;
     while (stream->handed_bytes < client_output_waiting(&stream->kept)) {
-        const uint8_t *record = record_at(stream, stream->handed_bytes);
-        const struct protocol_header header = record_header(record);
-        if ((stream->catches_up || stream->open.spec.interval_ns >= SLOW_NS) &&
-            stream->handed - stream->answered >= stream->queue_packets)
-            return; /* more would keep the node from reading this connection */
-        status =
-            client_send_data(node, stream->node_id, header.body_bytes, header.flags, &room, NULL, &error);
-        stream->link->blocked |= status == CORE_FULL;
-        if (status == CORE_INVALID)
-            client_pool_stream_doom(stream->link->pool, stream,
-                                    header.body_bytes > node->welcome.packet_bytes_max
-                                        ? "a node takes no packets of this length"
-                                        : "a node does not take the flags of a packet");
-        if (status)
+        const struct record record = record_at(stream, stream->handed_bytes, &packet);
+        if (is_enough(stream, &record))
             return;
-        memcpy(room, record + RECORD_HEAD_BYTES + PROTOCOL_HEADER_BYTES, header.body_bytes);
-        stream->handed_bytes += record_bytes(header.body_bytes);
+        if (client_send_data(stream->link->node, stream->node_id, record.bytes, record.flags, &room, NULL,
+                             &error)) {
+            stream->link->blocked = true;
+            return;
+        }
+        memcpy(room, packet, record.bytes);
+        stream->handed_bytes += record_bytes(record.bytes);
         stream->handed++;
     }
-    if (stream->catches_up)
-        stream->behind_end = stream->handed;
-    stream->catches_up = false;
-    if (stream->closing && !stream->close_sent) {
-        status = client_send_close(node, stream->node_id, &error);
-        stream->close_sent = status == CORE_OK;
-        stream->link->blocked |= status == CORE_FULL;
-    }
+    if (!stream->closing)
+        return;
+    const core_status status = client_send_close(stream->link->node, stream->node_id, &error);
+    stream->link->blocked |= status == CORE_FULL || status == CORE_NO_MEMORY; /* NOT_FOUND: it was sent */
 }
 
 /* ---- from the upper connection ---- */
 
-/* Not from here: `write` calls nobody back. */
-static void refuse_change(struct client_pool *pool, struct client_ask *ask, enum protocol_refusal code)
+/* What is asked for, out of the frame. */
+static core_status read_ask(struct client_pool *pool, struct client_ask *ask,
+                            const struct protocol_header *header, const uint8_t *body,
+                            struct core_error *error)
 {
-    ask->stream = NULL;
-    ask->refused = refusal(code);
-    client_ask_enqueue(pool, ask, 0);
-}
-
-static void take_modify(struct client_pool *pool, struct client_pool_stream *stream, struct client_ask *ask,
-                        const struct protocol_modify *modify)
-{
-    if (stream->place == CLIENT_POOL_THERE && !stream->modifies) {
-        stream->modify = *modify;
-        stream->modifies = client_ask_send(stream->link, ask) == CORE_OK;
-        if (stream->modifies)
-            return;
+    struct protocol_open open;
+    core_status status = CORE_OK;
+    switch (ask->type) {
+    case PROTOCOL_OPEN:
+    case PROTOCOL_QUERY:
+        status = protocol_open_read(pool->upper->welcome.version, body, header->body_bytes, &open, error);
+        return status ? status : create(pool, &open, ask, error);
+    case PROTOCOL_MODIFY:
+        return protocol_modify_read(body, header->body_bytes, &ask->modify, error);
+    case PROTOCOL_REKEY:
+        status = protocol_rekey_read(body, header->body_bytes, &ask->rekey, error);
+        if (status == CORE_OK)
+            memcpy(ask->bytes, ask->rekey.key, ask->rekey.key_bytes);
+        return status;
+    default: /* PING */
+        memcpy(ask->bytes, body, header->body_bytes);
+        ask->byte_count = header->body_bytes;
+        return CORE_OK;
     }
-    refuse_change(pool, ask, PROTOCOL_REFUSED_BUSY);
 }
 
-static void take_rekey(struct client_pool *pool, struct client_pool_stream *stream, struct client_ask *ask,
-                       const struct protocol_rekey *rekey)
+/* To its node: one at a time, and only where there is a node. */
+static bool send_change(struct client_pool_stream *stream, struct client_ask *ask)
 {
-    if (stream->place == CLIENT_POOL_THERE && !stream->rekeys && !stream->has_next_key) {
-        stream->next = *rekey;
-        memcpy(stream->next_key, rekey->key, rekey->key_bytes);
-        stream->next.key = stream->next_key;
-        stream->rekeys = client_ask_send(stream->link, ask) == CORE_OK;
-        if (stream->rekeys)
-            return;
+    if (stream->link == NULL || stream->ask != NULL ||
+        (ask->type == PROTOCOL_REKEY && stream->next.key_bytes > 0))
+        return false;
+    client_ask_bind(ask, stream);
+    if (client_ask_send(stream->link, ask) == CORE_OK)
+        return true;
+    client_ask_release(ask);
+    return false;
+}
+
+core_status client_pool_take(struct client_pool *pool, const uint8_t *frame, struct core_error *error)
+{
+    struct protocol_header header;
+    const uint8_t *body = frame + PROTOCOL_HEADER_BYTES;
+    core_status status = protocol_header_read(pool->upper->welcome.version, frame, &header);
+    if (status)
+        return core_error_set(error, status, "a frame that this library does not make");
+    if (header.type == PROTOCOL_CLOSE) {
+        find(pool, header.id)->closing = true;
+        client_pool_stream_hand(find(pool, header.id));
+        return CORE_OK;
     }
-    refuse_change(pool, ask, PROTOCOL_REFUSED_BUSY);
-}
-
-static core_status take_change(struct client_pool *pool, struct client_pool_stream *stream,
-                               const struct protocol_header *header, const uint8_t *body)
-{
-    struct core_error error;
-    struct protocol_modify modify;
-    struct protocol_rekey rekey;
-    struct client_ask *ask = client_ask_create(pool, (enum protocol_type)header->type, header->id, stream);
+    struct client_ask *ask = client_ask_create(pool, (enum protocol_type)header.type, header.id);
     if (ask == NULL)
-        return CORE_NO_MEMORY;
-    if (stream == NULL || stream->doom != NULL)
-        refuse_change(pool, ask, PROTOCOL_REFUSED_STREAM);
-    else if (header->type == PROTOCOL_MODIFY &&
-             protocol_modify_read(body, header->body_bytes, &modify, &error) == CORE_OK)
-        take_modify(pool, stream, ask, &modify);
-    else if (header->type == PROTOCOL_REKEY &&
-             protocol_rekey_read(body, header->body_bytes, &rekey, &error) == CORE_OK)
-        take_rekey(pool, stream, ask, &rekey);
-    else
-        refuse_change(pool, ask, PROTOCOL_REFUSED_SPEC); /* none that this library has made */
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for a request to a pool");
+    if ((status = read_ask(pool, ask, &header, body, error))) {
+        client_ask_free(ask);
+        return status;
+    }
+    if (!client_ask_changes(ask) || !send_change(find(pool, get_u32(body)), ask))
+        client_ask_enqueue(pool, ask); /* a change is refused there */
+    client_pool_arm(pool, 1);          /* at once */
     return CORE_OK;
 }
 
@@ -326,19 +268,40 @@ static core_ns eligible_ns(struct client_pool_stream *stream, core_ns now_ns)
     return eligible;
 }
 
-core_status client_pool_stream_take(struct client_pool *pool, struct client_pool_stream *stream,
-                                    const struct protocol_header *header, const uint8_t *body)
+/* Room for a record: of a message that is too long for that, what is told goes. */
+static core_status keep(struct client_pool_stream *stream, size_t limit, size_t bytes, uint8_t **room)
 {
-    if (header->type == PROTOCOL_MODIFY || header->type == PROTOCOL_REKEY)
-        return take_change(pool, stream, header, body);
-    if (stream == NULL || stream->doom != NULL)
-        return CORE_OK; /* CLOSED says so, or will; no later packet may take the place of one that was not kept */
-    if (header->type == PROTOCOL_CLOSE)
-        stream->closing = true;
-    else if (!keep(stream, eligible_ns(stream, pool->now_ns), body - PROTOCOL_HEADER_BYTES,
-                   header->body_bytes))
-        client_pool_stream_doom(pool, stream, "there is no memory to keep its packets");
-    client_pool_stream_hand(stream);
+    if (client_output_waiting(&stream->kept) + bytes > limit && stream->answered.bytes > 0 &&
+        !is_moving(stream))
+        let_go(stream);
+    const size_t kept = client_output_waiting(&stream->kept);
+    return kept > 0 && kept + bytes > limit ? CORE_FULL : client_output_append(&stream->kept, bytes, room);
+}
+
+core_status client_pool_take_data(struct client_pool *pool, const struct protocol_header *header,
+                                  uint8_t **packet, struct core_error *error)
+{
+    struct client_pool_stream *stream = find(pool, header->id);
+    uint8_t *room;
+    client_pool_hand_filled(pool);
+    const bool all_handed = stream->handed_bytes == client_output_waiting(&stream->kept);
+    const core_status status = keep(stream, pool->kept_bytes_max, record_bytes(header->body_bytes), &room);
+    if (status == CORE_FULL)
+        return core_error_set(error, status,
+                              "stream %" PRIu32
+                              " has %zu bytes without a result, and its pool keeps %zu of each",
+                              header->id, client_output_waiting(&stream->kept), pool->kept_bytes_max);
+    if (status)
+        return core_error_set(error, status, "no memory to keep a packet of stream %" PRIu32, header->id);
+    stream->behind &= stream->link == NULL || !all_handed;
+    const struct record record = {.eligible_ns = eligible_ns(stream, core_time_now_ns()),
+                                  .bytes = header->body_bytes,
+                                  .flags = header->flags,
+                                  .crossed = stream->behind};
+    memcpy(room, &record, sizeof record);
+    *packet = room + sizeof record;
+    stream->given++;
+    pool->filled = stream;
     return CORE_OK;
 }
 
@@ -349,6 +312,11 @@ static bool has_chain(const struct core_stream_spec *spec)
     return spec->unit == CORE_UNIT_STREAM || spec->iv == CORE_IV_CHAIN;
 }
 
+bool client_pool_stream_is_numbered(const struct core_stream_spec *spec)
+{
+    return spec->iv == CORE_IV_COUNTER || spec->mac != CORE_MAC_NONE;
+}
+
 /* The chaining value behind this packet: the last block that came back, or, decrypting, that was sent. */
 static void follow_chain(struct client_pool_stream *stream, const uint8_t *sent, uint32_t sent_bytes,
                          const uint8_t *cipher, uint32_t cipher_bytes)
@@ -357,7 +325,7 @@ static void follow_chain(struct client_pool_stream *stream, const uint8_t *sent,
     const uint8_t *bytes = decrypts ? sent : cipher;
     const uint32_t whole = (decrypts ? sent_bytes : cipher_bytes) / CORE_BLOCK_BYTES * CORE_BLOCK_BYTES;
     if (whole > 0)
-        memcpy(stream->chain_last, bytes + whole - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
+        memcpy(stream->answered.chain, bytes + whole - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
 }
 
 /* A packet that crossed the gap: its true latency, from when it was given, and what that makes of its deadline. */
@@ -382,28 +350,11 @@ static void count(struct client_pool_stream *stream, const uint8_t *body, uint32
         stream->sums.missed++;
 }
 
-/* A message is done. */
-static void count_message(struct client_pool_stream *stream)
-{
-    const struct core_stream_spec *spec = &stream->open.spec;
-    stream->messages++;
-    stream->torn = false;
-    if (!stream->has_next_key ||
-        stream->messages +
-                (spec->iv == CORE_IV_COUNTER || spec->mac != CORE_MAC_NONE ? spec->first_unit : 0) <
-            stream->next.first)
-        return;
-    stream->has_next_key = false;
-    memcpy(stream->key, stream->next_key, stream->next.key_bytes);
-    stream->open.key_kind = stream->next.key_kind;
-    stream->open.key_bytes = stream->next.key_bytes;
-}
-
 static void tell_resumed(struct client_pool *pool, struct client_pool_stream *stream)
 {
     const struct millrace_callbacks *callbacks = &pool->upper->callbacks;
     const struct client_stream *upper = client_streams_find(&pool->upper->streams, stream->id);
-    if (!stream->in_gap || stream->place != CLIENT_POOL_THERE || (int32_t)(stream->told - stream->mended) < 0)
+    if (!stream->in_gap || stream->link == NULL || (int32_t)(stream->told - stream->mended) < 0)
         return;
     const struct millrace_resumed gap = stream->gap;
     stream->in_gap = false;
@@ -411,31 +362,34 @@ static void tell_resumed(struct client_pool *pool, struct client_pool_stream *st
         callbacks->on_resumed(callbacks->argument, stream->id, &gap);
 }
 
+/* The packet behind `answered` has its result. */
+static void advance(struct client_pool_stream *stream, const struct record *record)
+{
+    stream->answered.sequence++;
+    stream->answered.bytes += record_bytes(record->bytes);
+    if (stream->open.spec.unit == CORE_UNIT_MESSAGE) {
+        stream->answered.within = (record->flags & PROTOCOL_DATA_LAST) == 0;
+        stream->answered.messages += !stream->answered.within;
+    }
+    if (!stream->answered.within && !is_moving(stream))
+        let_go(stream);
+}
+
 void client_pool_stream_result(struct client_pool_stream *stream, const struct protocol_header *header,
                                uint8_t *body)
 {
     struct client_pool *pool = stream->link->pool;
-    const uint8_t *record = record_at(stream, stream->answered_bytes);
-    const struct protocol_header sent = record_header(record);
-    const core_ns eligible = (core_ns)get_u64(record);
-    const uint32_t sequence = stream->answered, id = stream->id;
+    const uint8_t *packet;
+    const struct record record = record_at(stream, stream->answered.bytes, &packet);
+    const uint32_t sequence = stream->answered.sequence, id = stream->id;
     const bool again = (int32_t)(sequence - stream->told) < 0, encrypted = body[0] == PROTOCOL_RESULT_OK;
     const uint32_t ahead = PROTOCOL_RESULT_BYTES + (body[1] & PROTOCOL_RESULT_HAS_IV ? CORE_BLOCK_BYTES : 0);
     if (encrypted)
-        follow_chain(stream, record + RECORD_HEAD_BYTES + PROTOCOL_HEADER_BYTES, sent.body_bytes,
-                     body + ahead, header->body_bytes - ahead);
-    stream->answered++;
-    stream->answered_bytes += record_bytes(sent.body_bytes);
-    if (stream->open.spec.unit == CORE_UNIT_STREAM || (sent.flags & PROTOCOL_DATA_LAST)) {
-        if (stream->open.spec.unit == CORE_UNIT_MESSAGE)
-            count_message(stream);
-        let_go(stream);
-    }
+        follow_chain(stream, packet, record.bytes, body + ahead, header->body_bytes - ahead);
+    advance(stream, &record);
     if (!again) {
-        if (stream->behind && !stream->catches_up && (int32_t)(sequence - stream->behind_end) >= 0)
-            stream->behind = false;
-        if (encrypted && stream->behind)
-            mend_result(stream, body, core_time_max(pool->now_ns - eligible, 0),
+        if (encrypted && record.crossed)
+            mend_result(stream, body, core_time_max(pool->now_ns - record.eligible_ns, 0),
                         pool->upper->welcome.version);
         if (encrypted)
             count(stream, body, header->body_bytes - ahead);
@@ -451,214 +405,194 @@ void client_pool_stream_result(struct client_pool_stream *stream, const struct p
 /* ---- the next node ---- */
 
 /* NULL: it can go on; else why not. */
-static const char *resume_obstacle(const struct client_pool_stream *stream)
+static const char *obstacle_of(const struct client_pool_stream *stream)
 {
     const struct core_stream_spec *spec = &stream->open.spec;
-    if (stream->torn)
+    if (stream->first.within)
         return "its message is longer than what is kept of a stream (kept_bytes_max)";
     if (has_chain(spec) && spec->crypt_blocks > 0)
         return "the chain of a pattern has no block to begin from that is known";
-    if (spec->iv == CORE_IV_RANDOM && stream->told != stream->first)
+    if (spec->iv == CORE_IV_RANDOM && stream->told != stream->first.sequence)
         return "a part of its message has come back, and the next node would draw another IV";
     return NULL;
+}
+
+bool client_pool_stream_may_move(const struct client_pool_stream *stream)
+{
+    const bool is_under_way =
+        stream->open.spec.iv == CORE_IV_RANDOM && stream->handed != stream->first.sequence;
+    return !stream->closing && !is_under_way && obstacle_of(stream) == NULL;
 }
 
 void client_pool_stream_detach(struct client_pool *pool, struct client_pool_stream *stream)
 {
     stream->link->lost++;
-    leave_link(pool, stream, PROTOCOL_REFUSED_BUSY);
+    leave_link(stream);
+    if (stream->ask != NULL && stream->ask->type != PROTOCOL_OPEN)
+        client_ask_release(stream->ask); /* a change, which is refused */
     if (!stream->in_gap)
         stream->gap = (struct millrace_resumed){.size = sizeof stream->gap};
-    if (stream->place == CLIENT_POOL_THERE)
-        stream->lost_ns = pool->now_ns;
     if ((int32_t)(stream->handed - stream->told) > 0)
         stream->gap.resent += stream->handed - stream->told;
-    stream->in_gap = stream->behind = stream->catches_up = true;
-    stream->mended = stream->given;
-    stream->place = CLIENT_POOL_LOST;
-    stream->close_sent = false;
-    stream->answered = stream->handed = stream->first;
-    stream->answered_bytes = stream->handed_bytes = 0;
-    memcpy(stream->chain_last, stream->chain, CORE_BLOCK_BYTES);
-}
-
-void client_pool_stream_settle(struct client_pool *pool, struct client_pool_stream *stream,
-                               const char *address)
-{
-    const char *obstacle = resume_obstacle(stream);
-    struct client_ask *ask;
-    stream->place = CLIENT_POOL_ASKED;
-    if (stream->doom != NULL)
-        client_pool_stream_end(pool, stream, MILLRACE_CLOSE_LOST, "%s", stream->doom);
-    else if (stream->closing && stream->told == stream->given)
-        client_pool_stream_end(pool, stream, MILLRACE_CLOSE_ASKED, "%s", "");
-    else if (obstacle != NULL)
-        client_pool_stream_end(pool, stream, MILLRACE_CLOSE_LOST,
-                               "%s is gone, and the stream can not go on elsewhere: %s", address, obstacle);
-    else if ((ask = client_ask_create(pool, PROTOCOL_OPEN, 0, stream)) == NULL)
-        client_pool_stream_end(pool, stream, MILLRACE_CLOSE_LOST, "no memory to ask for another node");
-    else {
-        ask->resumes = true;
-        client_ask_place(pool, ask);
-    }
-}
-
-static bool may_be_closed(const struct client_pool_stream *stream)
-{
-    const bool within = stream->open.spec.iv == CORE_IV_RANDOM && stream->handed != stream->first;
-    return stream->place == CLIENT_POOL_THERE && !stream->closing && !stream->modifies && !stream->rekeys &&
-           !stream->awaits_key && stream->doom == NULL && resume_obstacle(stream) == NULL && !within;
-}
-
-/* QUERY asks for all that OPEN will: the contract, the key, and whether it takes the chaining value as an IV. */
-static bool seek(struct client_pool *pool, struct client_pool_stream *stream)
-{
-    struct client_ask *ask = client_ask_create(pool, PROTOCOL_QUERY, 0, stream);
-    if (ask == NULL)
-        return false;
-    ask->resumes = true;
-    stream->seek = ask;
-    client_ask_place(pool, ask);
-    return true;
-}
-
-void client_pool_stream_sought(struct client_pool *pool, struct client_pool_stream *stream,
-                               const struct protocol_refused *refused)
-{
-    stream->seek = NULL;
-    stream->may_move = refused == NULL;
-    if (refused != NULL)
-        stream->stays_ns = pool->now_ns + SEEK_NS;
-}
-
-bool client_pool_stream_move(struct client_pool *pool, struct client_pool_stream *stream, core_ns *next_ns)
-{
-    struct core_error error;
-    if (!may_be_closed(stream) || stream->seek != NULL)
-        return false;
-    if (!stream->may_move) {
-        if (pool->now_ns >= stream->stays_ns)
-            return seek(pool, stream);
-        *next_ns = core_time_min(*next_ns, stream->stays_ns);
-        return false;
-    }
-    if (client_send_close(stream->link->node, stream->node_id, &error) != CORE_OK)
-        return false;
-    stream->place = CLIENT_POOL_MOVING;
+    stream->in_gap = stream->behind = true;
     stream->lost_ns = pool->now_ns;
-    return true;
+    if (stream->ask != NULL)
+        stream->ask->begun_ns = pool->now_ns; /* its patience began when it was served */
+    stream->answered = stream->first;
+    stream->handed = stream->first.sequence;
+    stream->handed_bytes = 0;
+    pool->astray = true;
+    const uint8_t *packet;
+    for (size_t at = 0; at < client_output_waiting(&stream->kept);) {
+        const struct record record = record_at(stream, at, &packet);
+        stream->kept.bytes[stream->kept.begin + at + offsetof(struct record, crossed)] = true;
+        at += record_bytes(record.bytes);
+    }
 }
 
-struct protocol_open client_pool_stream_open(const struct client_pool_stream *stream, bool resumes)
+static void ask_elsewhere(struct client_pool *pool, struct client_pool_stream *stream)
+{
+    struct client_ask *ask = client_ask_create(pool, PROTOCOL_OPEN, 0);
+    if (ask == NULL) {
+        pool->astray = true;
+        return;
+    }
+    ask->own = true;
+    client_ask_bind(ask, stream);
+    client_ask_enqueue(pool, ask);
+}
+
+/* It has lost its node. */
+static void settle(struct client_pool *pool, struct client_pool_stream *stream)
+{
+    const char *obstacle = obstacle_of(stream);
+    if (stream->closing && stream->told == stream->given)
+        client_pool_stream_end(pool, stream, MILLRACE_CLOSE_ASKED, NULL);
+    else if (obstacle != NULL)
+        client_pool_stream_end(pool, stream, MILLRACE_CLOSE_LOST, obstacle);
+    else
+        ask_elsewhere(pool, stream);
+}
+
+core_ns client_pool_streams_look(struct client_pool *pool)
+{
+    core_ns next_ns = CORE_NS_NEVER;
+    const bool elsewhere = client_pool_is_any_up(pool);
+    if (!pool->astray)
+        return next_ns;
+    pool->astray = false;
+    for (uint32_t i = 0; i < pool->stream_room; i++) {
+        struct client_pool_stream *stream = pool->streams[i];
+        if (stream == NULL || stream->ask != NULL)
+            continue;
+        if (stream->link == NULL)
+            settle(pool, stream);
+        else if (stream->link->leaving && pool->now_ns < stream->stays_ns)
+            next_ns = core_time_min(next_ns, stream->stays_ns);
+        else if (stream->link->leaving && elsewhere && client_pool_stream_may_move(stream))
+            ask_elsewhere(pool, stream);
+    }
+    return pool->astray ? core_time_min(next_ns, pool->now_ns + AGAIN_NS) : next_ns;
+}
+
+struct protocol_open client_pool_stream_open(const struct client_pool_stream *stream, bool own)
 {
     struct protocol_open open = stream->open;
-    if (!resumes)
-        return open;
-    if (has_chain(&open.spec)) {
+    if (own && has_chain(&open.spec)) {
         open.has_iv = true;
-        memcpy(open.iv, stream->chain, CORE_BLOCK_BYTES);
+        memcpy(open.iv, stream->first.chain, CORE_BLOCK_BYTES);
     }
-    if (open.spec.iv == CORE_IV_COUNTER || open.spec.mac != CORE_MAC_NONE)
-        open.spec.first_unit += stream->messages;
+    if (own && client_pool_stream_is_numbered(&open.spec))
+        open.spec.first_unit += stream->first.messages;
     return open;
 }
 
 /* The stream has two keys: the second one has to be there before a message of it. */
 static bool ask_for_next_key(struct client_link *link, struct client_pool_stream *stream)
 {
-    struct client_ask *ask = client_ask_create(link->pool, PROTOCOL_REKEY, 0, stream);
+    struct client_ask *ask = client_ask_create(link->pool, PROTOCOL_REKEY, 0);
     if (ask == NULL)
         return false;
-    ask->resumes = stream->awaits_key = true;
+    ask->own = true;
+    client_ask_bind(ask, stream);
     if (client_ask_send(link, ask) == CORE_OK)
         return true;
     client_ask_free(ask);
     return false;
 }
 
-void client_pool_stream_opened(struct client_link *link, struct client_ask *ask, uint8_t *body,
-                               uint32_t bytes)
+/* The next node has it; the last one may have it still. */
+static void resume(struct client_link *link, struct client_pool_stream *stream)
 {
-    struct client_pool *pool = link->pool;
-    struct client_pool_stream *stream = ask->stream;
-    struct client_stream *there = client_streams_find(&link->node->streams, get_u32(body));
-    there->owner = stream;
-    stream->place = CLIENT_POOL_THERE;
-    stream->link = link;
-    stream->node_id = there->id;
-    stream->node_first = stream->first;
-    stream->node_messages = stream->messages;
-    stream->queue_packets = get_u32(body + 24);
-    link->leaving = false; /* else it had said no */
-    link->streams++;
-    link->opened++;
-    if (!ask->resumes) {
-        memcpy(stream->chain, there->chain, CORE_BLOCK_BYTES);
-        memcpy(stream->chain_last, there->chain, CORE_BLOCK_BYTES);
-        put_u32(body, stream->id);
-        client_pool_tell(pool, PROTOCOL_OPENED, ask->request, 0, body, bytes);
+    stream->gap.gap_ns += link->pool->now_ns - stream->lost_ns;
+    stream->mended = stream->given;
+    if (stream->next.key_bytes > 0 && !ask_for_next_key(link, stream)) {
+        client_pool_abandon(link, stream->node_id); /* no memory: it is asked for again */
+        client_pool_stream_detach(link->pool, stream);
         return;
     }
-    stream->gap.gap_ns += pool->now_ns - stream->lost_ns;
-    stream->mended = stream->given;
-    stream->catches_up = true;
-    if (stream->has_next_key && !ask_for_next_key(link, stream))
-        client_pool_stream_doom(pool, stream, "the next node could not be asked for its second key");
     client_pool_stream_hand(stream);
-    tell_resumed(pool, stream);
+    tell_resumed(link->pool, stream);
+}
+
+void client_pool_stream_opened(struct client_link *link, struct client_ask *ask, uint8_t *body)
+{
+    struct client_pool_stream *stream = ask->stream;
+    struct client_stream *there = client_streams_find(&link->node->streams, get_u32(body));
+    client_ask_release(ask);
+    if (stream->link != NULL) { /* it was served there until now */
+        client_pool_abandon(stream->link, stream->node_id);
+        client_pool_stream_detach(link->pool, stream);
+    }
+    if (!ask->own)
+        memcpy(stream->first.chain, there->chain, CORE_BLOCK_BYTES);
+    stream->answered = stream->first;
+    there->owner = stream;
+    stream->link = link;
+    stream->node_id = there->id;
+    stream->node_first = stream->first.sequence;
+    stream->node_messages = stream->first.messages;
+    stream->queue_packets = get_u32(body + 24);
+    link->leaving = false; /* else it had said no */
+    link->opened++;
+    put_u32(body, stream->id);
+    if (ask->own)
+        resume(link, stream);
 }
 
 /* ---- changes ---- */
 
-static void changed_key(const struct client_ask *ask, uint8_t *body, bool granted)
+void client_pool_stream_changed(struct client_pool_stream *stream, struct client_ask *ask, bool granted,
+                                uint8_t *body)
 {
-    struct client_pool_stream *stream = ask->stream;
-    if (ask->resumes) {
-        stream->awaits_key = false;
-        if (!granted)
-            client_pool_stream_doom(stream->link->pool, stream, "the next node did not take its second key");
+    client_ask_release(ask);
+    if (ask->own && !granted) {
+        client_pool_abandon(stream->link, stream->node_id);
+        client_pool_stream_end(stream->link->pool, stream, MILLRACE_CLOSE_LOST,
+                               "the next node did not take its second key");
+    } else if (ask->own) {
         client_pool_stream_hand(stream);
-        return;
-    }
-    stream->rekeys = false;
-    stream->has_next_key = granted;
-    if (granted)
-        put_u64(body + 8, stream->next.first);
-}
-
-void client_pool_stream_changed(struct client_link *link, struct client_ask *ask, uint8_t type, uint8_t *body,
-                                uint32_t bytes)
-{
-    struct client_pool_stream *stream = ask->stream;
-    const bool granted = type != PROTOCOL_REFUSED;
-    if (ask->type == PROTOCOL_REKEY)
-        changed_key(ask, body, granted);
-    else
-        stream->modifies = false;
-    if (ask->type == PROTOCOL_MODIFY && granted) {
-        stream->open.spec.burst_packets = stream->modify.burst_packets;
-        stream->open.spec.interval_ns = stream->modify.interval_ns;
-        stream->open.spec.latency_ns = stream->modify.latency_ns;
-        put_u32(body + 32, get_u32(body + 32) + stream->node_first);
-        stream->queue_packets = get_u32(body + 36);
-    }
-    if (ask->resumes)
-        return;
-    if (granted)
+    } else if (granted && ask->type == PROTOCOL_REKEY) {
+        stream->next = ask->rekey;
+        memcpy(stream->next_key, ask->bytes, ask->rekey.key_bytes);
         put_u32(body, stream->id);
-    client_pool_tell(link->pool, (enum protocol_type)type, ask->request, 0, body, bytes);
+        put_u64(body + 8, ask->rekey.first);
+    } else if (granted) {
+        stream->open.spec.burst_packets = ask->modify.burst_packets;
+        stream->open.spec.interval_ns = ask->modify.interval_ns;
+        stream->open.spec.latency_ns = ask->modify.latency_ns;
+        stream->queue_packets = get_u32(body + 36);
+        put_u32(body, stream->id);
+        put_u32(body + 32, get_u32(body + 32) + stream->node_first);
+    }
 }
 
 void client_pool_stream_closed(struct client_pool_stream *stream, enum millrace_close_reason reason)
 {
     struct client_pool *pool = stream->link->pool;
-    const bool asked = reason == MILLRACE_CLOSE_ASKED && stream->place != CLIENT_POOL_MOVING;
     stream->link->leaving |= reason == MILLRACE_CLOSE_DRAINED;
-    if (asked || reason == MILLRACE_CLOSE_FAILED || reason == MILLRACE_CLOSE_IDLE)
-        client_pool_stream_end(pool, stream, reason, "%s", "");
-    else {
-        const char *address = stream->link->address;
+    if (reason == MILLRACE_CLOSE_DRAINED)
         client_pool_stream_detach(pool, stream);
-        client_pool_stream_settle(pool, stream, address);
-    }
+    else
+        client_pool_stream_end(pool, stream, reason, NULL);
 }

@@ -20,6 +20,7 @@ struct client_request {
     bool has_messages, has_whole_ones, has_ivs; /* and of what kind that is */
     uint32_t stream;                            /* MODIFY, REKEY: which is to change */
     bool abandoned;                             /* its call has timed out: drop the answer */
+    struct client_ask *ask;                     /* of a pool, at its node's connection */
     uint16_t next_free;
 };
 

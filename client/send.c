@@ -23,6 +23,8 @@ void client_flush(struct millrace *connection)
 {
     struct iovec parts[2];
     int count;
+    if (connection->pool != NULL)
+        client_pool_flush(connection->pool);
     while (!connection->unwritable && (count = client_output_parts(&connection->output, parts)) > 0) {
         size_t written;
         struct core_error error;
@@ -62,6 +64,19 @@ static core_status append(struct millrace *connection, size_t bytes, uint8_t **r
     return CORE_OK;
 }
 
+/* A frame other than DATA: to the server, or to the pool. */
+static core_status put(struct millrace *connection, const uint8_t *frame, size_t bytes,
+                       struct core_error *error)
+{
+    uint8_t *room;
+    if (connection->pool != NULL)
+        return client_pool_take(connection->pool, frame, error);
+    core_status status = append(connection, bytes, &room, error);
+    if (status == CORE_OK)
+        memcpy(room, frame, bytes);
+    return status;
+}
+
 static core_status new_request(struct millrace *connection, enum protocol_type type,
                                struct client_request **request, struct core_error *error)
 {
@@ -72,6 +87,19 @@ static core_status new_request(struct millrace *connection, enum protocol_type t
     if (status)
         return core_error_set(error, status, "no memory for another request");
     return CORE_OK;
+}
+
+/* Its frame, which is wiped here, since it may have a key. */
+static core_status put_request(struct millrace *connection, struct client_request *request, uint8_t *frame,
+                               size_t bytes, uint32_t *request_id, struct core_error *error)
+{
+    core_status status = put(connection, frame, bytes, error);
+    core_secret_wipe(frame, bytes);
+    if (status)
+        client_requests_remove(&connection->requests, request);
+    else if (request_id != NULL)
+        *request_id = request->id;
+    return status;
 }
 
 /* What would break the frame's format, and with it the connection, is refused here; the contract itself is
@@ -99,7 +127,7 @@ core_status client_send_open(struct millrace *connection, enum protocol_type typ
 {
     core_status status;
     struct client_request *request;
-    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX], *room;
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     if ((status = client_alive(connection, error)) ||
         (status = check_key(open->key_kind, open->key, open->key_bytes, error)))
         return status;
@@ -117,25 +145,16 @@ core_status client_send_open(struct millrace *connection, enum protocol_type typ
     if ((status = new_request(connection, type, &request, error)))
         return status;
     uint32_t bytes = protocol_open_write(connection->welcome.version, frame, type, request->id, open);
-    if ((status = append(connection, bytes, &room, error))) {
-        client_requests_remove(&connection->requests, request);
-        return status;
-    }
-    memcpy(room, frame, bytes);
     request->has_messages = open->spec.unit == CORE_UNIT_MESSAGE;
     request->has_whole_ones = open->spec.unit == CORE_UNIT_MESSAGE && open->spec.message_packets == 1;
     request->has_ivs = open->spec.iv == CORE_IV_RANDOM;
     request->padded_bytes_max = core_stream_padded_bytes(open->spec.padding, open->spec.packet_bytes) +
                                 (request->has_ivs ? CORE_BLOCK_BYTES : 0) +
                                 core_stream_tag_bytes(&open->spec);
-    connection->opening += type == PROTOCOL_OPEN;
-    if (open->key_kind == PROTOCOL_KEY_INLINE) {
-        connection->output.secret = true;
-        core_secret_wipe(frame, sizeof frame);
-    }
-    if (request_id != NULL)
-        *request_id = request->id;
-    return CORE_OK;
+    connection->output.secret |= open->key_kind == PROTOCOL_KEY_INLINE;
+    status = put_request(connection, request, frame, bytes, request_id, error);
+    connection->opening += status == CORE_OK && type == PROTOCOL_OPEN;
+    return status;
 }
 
 core_status client_send_ping(struct millrace *connection, const void *payload, uint32_t bytes,
@@ -143,7 +162,7 @@ core_status client_send_ping(struct millrace *connection, const void *payload, u
 {
     core_status status = client_alive(connection, error);
     struct client_request *request;
-    uint8_t *room;
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_PING_BYTES_MAX];
     if (status)
         return status;
     if (bytes > PROTOCOL_PING_BYTES_MAX)
@@ -151,14 +170,8 @@ core_status client_send_ping(struct millrace *connection, const void *payload, u
                               PROTOCOL_PING_BYTES_MAX, bytes);
     if ((status = new_request(connection, PROTOCOL_PING, &request, error)))
         return status;
-    if ((status = append(connection, PROTOCOL_HEADER_BYTES + bytes, &room, error))) {
-        client_requests_remove(&connection->requests, request);
-        return status;
-    }
-    protocol_ping_write(room, PROTOCOL_PING, request->id, payload, bytes);
-    if (request_id != NULL)
-        *request_id = request->id;
-    return CORE_OK;
+    protocol_ping_write(frame, PROTOCOL_PING, request->id, payload, bytes);
+    return put_request(connection, request, frame, PROTOCOL_HEADER_BYTES + bytes, request_id, error);
 }
 
 static core_status find_open_stream(struct millrace *connection, uint32_t id, struct client_stream **stream,
@@ -178,7 +191,7 @@ core_status client_send_modify(struct millrace *connection, const struct protoco
 {
     struct client_stream *stream;
     struct client_request *request;
-    uint8_t *room;
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_MODIFY_BYTES];
     core_status status = find_open_stream(connection, modify->stream, &stream, error);
     if (status)
         return status;
@@ -187,15 +200,9 @@ core_status client_send_modify(struct millrace *connection, const struct protoco
                               "the server speaks version 1 of the protocol: it can not change contracts");
     if ((status = new_request(connection, PROTOCOL_MODIFY, &request, error)))
         return status;
-    if ((status = append(connection, PROTOCOL_HEADER_BYTES + PROTOCOL_MODIFY_BYTES, &room, error))) {
-        client_requests_remove(&connection->requests, request);
-        return status;
-    }
-    protocol_modify_write(room, request->id, modify);
+    protocol_modify_write(frame, request->id, modify);
     request->stream = modify->stream;
-    if (request_id != NULL)
-        *request_id = request->id;
-    return CORE_OK;
+    return put_request(connection, request, frame, sizeof frame, request_id, error);
 }
 
 static core_status check_rekey(const struct millrace *connection, const struct protocol_rekey *rekey,
@@ -215,32 +222,28 @@ core_status client_send_rekey(struct millrace *connection, const struct protocol
 {
     struct client_stream *stream;
     struct client_request *request;
-    uint8_t *room;
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     core_status status = find_open_stream(connection, rekey->stream, &stream, error);
     if (status || (status = check_rekey(connection, rekey, error)) ||
         (status = new_request(connection, PROTOCOL_REKEY, &request, error)))
         return status;
-    if ((status = append(connection, PROTOCOL_HEADER_BYTES + PROTOCOL_REKEY_BYTES + rekey->key_bytes, &room,
-                         error))) {
-        client_requests_remove(&connection->requests, request);
-        return status;
-    }
-    protocol_rekey_write(room, request->id, rekey);
+    protocol_rekey_write(frame, request->id, rekey);
     connection->output.secret |= rekey->key_kind == PROTOCOL_KEY_INLINE;
     request->stream = rekey->stream;
-    if (request_id != NULL)
-        *request_id = request->id;
-    return CORE_OK;
+    return put_request(connection, request, frame,
+                       PROTOCOL_HEADER_BYTES + PROTOCOL_REKEY_BYTES + rekey->key_bytes, request_id, error);
 }
 
 core_status client_send_close(struct millrace *connection, uint32_t id, struct core_error *error)
 {
     struct client_stream *stream;
-    uint8_t *room;
+    uint8_t frame[PROTOCOL_HEADER_BYTES];
     core_status status = find_open_stream(connection, id, &stream, error);
-    if (status || (status = append(connection, PROTOCOL_HEADER_BYTES, &room, error)))
+    if (status)
         return status;
-    protocol_close_write(room, id);
+    protocol_close_write(frame, id);
+    if ((status = put(connection, frame, sizeof frame, error)))
+        return status;
     stream->closing = true;
     return CORE_OK;
 }
@@ -262,11 +265,25 @@ static core_status check_flags(const struct client_stream *stream, unsigned flag
     return CORE_OK;
 }
 
+/* Room for a packet, behind its header or, in a pool, among those that are kept. */
+static core_status reserve(struct millrace *connection, const struct protocol_header *header,
+                           uint8_t **packet, struct core_error *error)
+{
+    uint8_t *room;
+    if (connection->pool != NULL)
+        return client_pool_take_data(connection->pool, header, packet, error);
+    core_status status = append(connection, PROTOCOL_HEADER_BYTES + (size_t)header->body_bytes, &room, error);
+    if (status)
+        return status;
+    protocol_header_write(room, header);
+    *packet = room + PROTOCOL_HEADER_BYTES;
+    return CORE_OK;
+}
+
 core_status client_send_data(struct millrace *connection, uint32_t id, uint32_t bytes, unsigned flags,
                              uint8_t **packet, uint32_t *sequence, struct core_error *error)
 {
     struct client_stream *stream;
-    uint8_t *room;
     core_status status = find_open_stream(connection, id, &stream, error);
     if (status)
         return status;
@@ -276,18 +293,16 @@ core_status client_send_data(struct millrace *connection, uint32_t id, uint32_t 
                               connection->welcome.packet_bytes_max);
     if (flags == CLIENT_WHOLE)
         flags = stream->has_messages ? PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST : 0;
-    if ((status = check_flags(stream, flags, error)) ||
-        (status = client_pool_check_room(connection, id, bytes, error)) ||
-        (status = append(connection, PROTOCOL_HEADER_BYTES + (size_t)bytes, &room, error)))
+    if ((status = check_flags(stream, flags, error)))
         return status;
     const struct protocol_header header = {.body_bytes = bytes,
                                            .type = PROTOCOL_DATA,
                                            .flags = (uint8_t)flags,
                                            .id = id,
                                            .sequence = stream->next};
+    if ((status = reserve(connection, &header, packet, error)))
+        return status;
     stream->begun = stream->has_messages && (flags & PROTOCOL_DATA_LAST) == 0;
-    protocol_header_write(room, &header);
-    *packet = room + PROTOCOL_HEADER_BYTES;
     if (sequence != NULL)
         *sequence = stream->next;
     stream->next++;

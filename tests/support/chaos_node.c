@@ -34,6 +34,8 @@ struct connection {
     uint16_t version;
     uint32_t data;
     bool cut, told_leaving;
+    uint8_t *held; /* RESULTs */
+    size_t held_bytes;
     struct stream *streams[STREAMS + 1];
 };
 
@@ -113,6 +115,8 @@ static void on_open(struct connection *connection, const struct protocol_header 
     struct protocol_opened opened = {.unit = PROTOCOL_UNIT_CPU, .queue_packets = QUEUE_PACKETS};
     TEST_REQUIRE(protocol_open_read(connection->version, body, header->body_bytes, &open, NULL) == CORE_OK);
     atomic_fetch_add(&connection->node->opens, 1);
+    while (atomic_load(&connection->node->ponders))
+        poll(NULL, 0, 1);
     if (atomic_load(&connection->node->leaves)) {
         refuse(connection, header->id, PROTOCOL_REFUSED_DRAINING, "this node is leaving");
         return;
@@ -177,6 +181,26 @@ static void drain(struct connection *connection)
     connection->cut = true;
 }
 
+/* Of a node that holds: later. */
+static void put_result(struct connection *connection, const uint8_t *frame, size_t bytes)
+{
+    if (!atomic_load(&connection->node->holds)) {
+        put(connection, frame, bytes);
+        return;
+    }
+    connection->held = realloc(connection->held, connection->held_bytes + bytes);
+    memcpy(connection->held + connection->held_bytes, frame, bytes);
+    connection->held_bytes += bytes;
+}
+
+static void put_notice(struct connection *connection, uint32_t stream)
+{
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    const struct protocol_notice notice = {.kind = PROTOCOL_NOTICE_RESTORED, .unit = PROTOCOL_UNIT_CPU};
+    if (connection->node->options.notices && connection->data > 0)
+        put(connection, frame, protocol_notice_write(frame, stream, &notice));
+}
+
 static void on_data(struct connection *connection, const struct protocol_header *header, const uint8_t *body)
 {
     static const struct protocol_result result = {.flags = PROTOCOL_RESULT_MET, .latency_ns = 1000};
@@ -205,8 +229,9 @@ static void on_data(struct connection *connection, const struct protocol_header 
     stream->message += messages && (header->flags & PROTOCOL_DATA_LAST);
     stream->packets++;
     protocol_result_write(frame, header->id, header->sequence, &result, bytes);
+    put_notice(connection, header->id);
     connection->data++;
-    put(connection, frame, 2 * PROTOCOL_HEADER_BYTES + (size_t)bytes);
+    put_result(connection, frame, 2 * PROTOCOL_HEADER_BYTES + (size_t)bytes);
     free(frame);
     if (connection->node->options.cut_after > 0 && connection->data >= connection->node->options.cut_after &&
         may_fail(connection, 100))
@@ -269,6 +294,8 @@ static void on_close(struct connection *connection, uint32_t id)
     const struct protocol_closed closed = {.packets = connection->streams[id]->packets};
     atomic_fetch_add(&connection->node->closes, 1);
     stream_free(connection, id);
+    put(connection, connection->held, connection->held_bytes);
+    connection->held_bytes = 0;
     put(connection, frame, protocol_closed_write(frame, id, &closed));
 }
 
@@ -339,18 +366,44 @@ static void serve(struct connection *connection)
     }
 }
 
+/* The version; 0: none. */
+static uint16_t welcome(const struct connection *connection)
+{
+    static _Thread_local uint8_t body[FAKE_PACKET_BYTES_MAX];
+    const uint16_t version = (uint16_t)atomic_load(&connection->node->version);
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    const struct protocol_welcome welcome = {
+        .version = version,
+        .flags = PROTOCOL_ALLOWS_INLINE_KEY | PROTOCOL_ALLOWS_CLIENT_IV,
+        .packet_bytes_max = connection->node->options.packet_bytes_max,
+        .burst_packets_max = CORE_BURST_MAX,
+        .streams_max = STREAMS,
+        .stream_buffer_bytes_max = UINT64_C(1) << 30,
+        .bytes_per_key = UINT64_C(1) << 40,
+        .interval_ns_min = CORE_INTERVAL_NS_MIN,
+        .latency_ns_min = CORE_LATENCY_NS_MIN,
+    };
+    struct protocol_header header;
+    if (welcome.packet_bytes_max == 0)
+        return fake_welcome_up_to(connection->descriptor, version);
+    return fake_read_frame(connection->descriptor, &header, body) &&
+                   fake_write(connection->descriptor, frame, protocol_welcome_write(frame, &welcome))
+               ? version
+               : 0;
+}
+
 static void *run_connection(void *argument)
 {
     struct connection *connection = argument;
     if (!atomic_load(&connection->node->hangs_up) &&
         !may_fail(connection, connection->node->options.hang_up_percent) &&
-        (connection->version = fake_welcome_up_to(connection->descriptor,
-                                                  (uint16_t)atomic_load(&connection->node->version))) > 0)
+        (connection->version = welcome(connection)) > 0)
         serve(connection);
     for (uint32_t id = 1; id <= STREAMS; id++)
         if (connection->streams[id] != NULL)
             stream_free(connection, id);
     close(connection->descriptor);
+    free(connection->held);
     atomic_fetch_sub(&connection->node->connections, 1);
     free(connection);
     return NULL;

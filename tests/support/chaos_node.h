@@ -21,6 +21,8 @@ struct chaos_options {
     bool idle_at_ping;     /* PING: PONG, and in the same write stream 2 is CLOSED, idle. A fault */
     bool cut_at_ping;      /* PING: the connection is cut. A fault */
     bool stuck_at_ping;    /* PING is not answered */
+    bool notices; /* each DATA but the first one of its connection: ahead of its RESULT a NOTICE, restored */
+    uint32_t packet_bytes_max; /* in WELCOME; 0: the fake server's */
 };
 
 struct chaos_node {
@@ -30,6 +32,8 @@ struct chaos_node {
     atomic_int faults_left; /* shared by all connections */
     atomic_uint connections, streams, opens, cuts;
     atomic_bool hangs_up;     /* on all who connect from now on; not counted as a fault */
+    atomic_bool holds;        /* RESULTs are written when their stream is closed, all of them before CLOSED */
+    atomic_bool ponders;      /* OPEN is not answered as long as this is so */
     atomic_bool refuses_keys; /* REKEY is REFUSED 4 */
     atomic_bool leaves;       /* NOTICE leaving, once on each connection, and OPEN is REFUSED 6 */
     atomic_uint version;      /* of the protocol, the newest that it speaks */
