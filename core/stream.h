@@ -70,11 +70,9 @@ struct core_stream_spec {
     enum core_cipher cipher;
     enum core_padding padding;
     bool guaranteed; /* survives the loss of any one GPU; else standard: served then as far as it goes */
+    bool by_lane;    /* through a lane, not a socket: its connection's, no part of the contract */
     uint32_t audit_one_in; /* on a GPU one packet in so many is encrypted by CPU as well; 0: none. The
                               server's choice, no part of the contract */
-    bool
-        by_lane; /* its packets come and go through a lane, not a socket: as its connection has it, no part of
-                     the contract either */
     enum core_unit unit;
     enum core_iv iv;
     uint64_t first_unit; /* number of the first message, with COUNTER or a MAC; else 0 */
