@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "client/millrace.h"
@@ -1073,6 +1074,127 @@ static void test_served_while_another_one_ponders(void **state)
     }
 }
 
+/* What a node says in place of an answer breaks the protocol: it is lost, and others are asked. */
+static void test_an_answer_that_breaks_the_protocol(void **state)
+{
+    static const struct chaos_options options = {.opens_nothing = true};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 1, 1, &pool);
+    open_one(&rig, CHAIN, 1);
+    send_some(&rig, &rig.streams[0]);
+    ping(&rig);
+    atomic_store(&rig.nodes[0].faults_left, 2); /* one for the cut, one for the answer behind it */
+    rig.nodes[0].options.cut_at_ping = true;
+    ping(&rig);
+    run_to_the_end(&rig);
+    assert_false(rig.streams[0].lost);
+    assert_int_equal(rig.streams[0].gaps, 1);
+    assert_true(atomic_load(&rig.nodes[0].faults_left) <= 0);
+    rig_stop(&rig);
+}
+
+/* The next node stops between OPENED and the answer to the second key: the stream goes on at the one behind it. */
+static void test_stopping_before_the_second_key(void **state)
+{
+    static const struct chaos_options options = {.cut_after = 40};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 0, 1, &pool);
+    open_one(&rig, COUNTER, 1);
+    assert_int_equal(rekey(&rig, &rig.streams[0], rig.streams[0].open.first_unit + 30), MILLRACE_OK);
+    while (rig.rekeyed == 0)
+        turn(&rig);
+    rig.nodes[0].options.drains_at_rekey = true;
+    atomic_store(&rig.nodes[0].faults_left, 2);
+    run_to_the_end(&rig);
+    assert_true(atomic_load(&rig.nodes[0].faults_left) <= 0);
+    assert_false(rig.streams[0].lost);
+    rig_stop(&rig);
+}
+
+/* Closed while it has no node, with nothing to come: that is the end, and nobody is asked or waited for. */
+static void test_closed_without_a_node(void **state)
+{
+    static const struct chaos_options options = {.cut_at_ping = true};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct millrace_node node = {.size = sizeof node};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 1, 1, &pool);
+    open_one(&rig, CHAIN, 1);
+    struct stream *stream = &rig.streams[0];
+    send_some(&rig, stream);
+    while (stream->done < stream->sent)
+        turn(&rig);
+    atomic_store(&rig.nodes[0].hangs_up, true);
+    assert_int_equal(millrace_send_ping(rig.pool, NULL, 0, NULL, NULL), MILLRACE_OK);
+    do
+        turn(&rig);
+    while (millrace_pool_node(rig.pool, 0, &node, NULL) == MILLRACE_OK && node.losses == 0);
+    assert_int_equal(millrace_send_close(rig.pool, stream->id, NULL), MILLRACE_OK);
+    while (!stream->closed)
+        turn(&rig);
+    assert_int_equal(stream->end.reason, MILLRACE_CLOSE_ASKED);
+    assert_int_equal(stream->end.packets, AHEAD);
+    rig_stop(&rig);
+}
+
+/* A call that waits for room finds what has come while nobody read: nothing more is to come. */
+static void test_room_that_is_there(void **state)
+{
+    static const struct chaos_options options = {0};
+    const struct millrace_pool pool = {.kept_bytes_max = 4000};
+    struct millrace_result result = {.size = sizeof result};
+    struct rig rig;
+    uint8_t cipher[PACKET_MAX + 16];
+    uint32_t bytes;
+    (void)state;
+    rig_start(&rig, &options, 1, 0, 1, &pool);
+    open_one(&rig, CHAIN, 1);
+    struct stream *stream = &rig.streams[0];
+    while (millrace_data(rig.pool, stream->id, stream->plain[stream->sent],
+                         stream->lengths[stream->sent] = PACKET_MAX, NULL, NULL) == MILLRACE_OK)
+        stream->sent++;
+    assert_int_equal(millrace_flush(rig.pool, NULL), MILLRACE_OK);
+    poll(NULL, 0, 300); /* if that is too short for the node, there is nothing to find, and the test says nothing */
+    assert_int_equal(millrace_encrypt(rig.pool, stream->id, stream->plain[stream->sent], PACKET_MAX, 1000, cipher,
+                                      &bytes, &result, NULL),
+                     MILLRACE_OK);
+    assert_int_equal(stream->done, stream->sent);
+    rig_stop(&rig);
+}
+
+/* A child that has the descriptors keeps the kernel from forgetting those of a lost node: they are not watched. */
+static void test_lost_with_a_child(void **state)
+{
+    static const struct chaos_options options = {.cut_at_ping = true};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 1, 1, &pool);
+    open_one(&rig, CHAIN, 1);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        for (;;)
+            pause();
+    }
+    ping(&rig);
+    int turns = 0, ready;
+    do {
+        struct pollfd quiet = {.fd = millrace_descriptor(rig.pool), .events = millrace_events(rig.pool)};
+        ready = poll(&quiet, 1, 20);
+        assert_int_equal(millrace_process(rig.pool, 0, NULL), MILLRACE_OK);
+    } while (ready > 0 && ++turns < 1000);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(ready, 0);
+    rig_stop(&rig);
+}
+
 /* ---- want of memory ---- */
 
 void *__real_malloc(size_t bytes);
@@ -1317,6 +1439,11 @@ int main(void)
         cmocka_unit_test(test_results_of_a_node_that_was_left),
         cmocka_unit_test(test_node_of_shorter_packets),
         cmocka_unit_test(test_served_while_another_one_ponders),
+        cmocka_unit_test(test_an_answer_that_breaks_the_protocol),
+        cmocka_unit_test(test_stopping_before_the_second_key),
+        cmocka_unit_test(test_closed_without_a_node),
+        cmocka_unit_test(test_room_that_is_there),
+        cmocka_unit_test(test_lost_with_a_child),
         cmocka_unit_test(test_without_memory),
         cmocka_unit_test(test_full_by_its_own_bytes),
         cmocka_unit_test(test_ping_without_an_answer),
