@@ -1095,6 +1095,25 @@ static void test_an_answer_that_breaks_the_protocol(void **state)
     rig_stop(&rig);
 }
 
+/* Who was asked is gone without an answer, and nobody else is to be asked: that is a refusal as others are. */
+static void test_gone_without_an_answer(void **state)
+{
+    static const struct chaos_options options[2] = {{.opens_nothing = true}, {.opens_nothing = true}};
+    const struct millrace_pool pool = {.attempts = 1, .patience_ms = PATIENCE_MS};
+    struct test_random random = {1};
+    struct stream stream;
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, options, 2, 1, 1, &pool);
+    stream_make(&stream, CHAIN, &random);
+    assert_int_equal(millrace_send_open(rig.pool, &stream.open, NULL, NULL), MILLRACE_OK);
+    while (rig.refused == 0)
+        turn(&rig);
+    assert_int_equal(rig.asked, 1);
+    assert_non_null(strstr(rig.refusal, "no node has answered: unix:"));
+    rig_stop(&rig);
+}
+
 /* The next node stops between OPENED and the answer to the second key: the stream goes on at the one behind it. */
 static void test_stopping_before_the_second_key(void **state)
 {
@@ -1440,6 +1459,7 @@ int main(void)
         cmocka_unit_test(test_node_of_shorter_packets),
         cmocka_unit_test(test_served_while_another_one_ponders),
         cmocka_unit_test(test_an_answer_that_breaks_the_protocol),
+        cmocka_unit_test(test_gone_without_an_answer),
         cmocka_unit_test(test_stopping_before_the_second_key),
         cmocka_unit_test(test_closed_without_a_node),
         cmocka_unit_test(test_room_that_is_there),
