@@ -6,13 +6,16 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <netdb.h>
 #include <openssl/evp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -1202,12 +1205,12 @@ static void test_lost_with_a_child(void **state)
             pause();
     }
     ping(&rig);
-    int turns = 0, ready;
+    int rounds = 0, ready;
     do {
         struct pollfd quiet = {.fd = millrace_descriptor(rig.pool), .events = millrace_events(rig.pool)};
         ready = poll(&quiet, 1, 20);
         assert_int_equal(millrace_process(rig.pool, 0, NULL), MILLRACE_OK);
-    } while (ready > 0 && ++turns < 1000);
+    } while (ready > 0 && ++rounds < 1000);
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, NULL, 0), child);
     assert_int_equal(ready, 0);
@@ -1385,6 +1388,40 @@ static void test_signals_while_connecting(void **state)
     close(listener);
 }
 
+/* ---- a name that is looked up for long ---- */
+
+int __real_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **found);
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **found);
+int __real_timerfd_settime(int timer, int flags, const struct itimerspec *when, struct itimerspec *before);
+int __wrap_timerfd_settime(int timer, int flags, const struct itimerspec *when, struct itimerspec *before);
+
+static atomic_uint turns; /* of all pools: each sets its timer */
+
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **found)
+{
+    if (host == NULL || strcmp(host, "slow.test") != 0)
+        return __real_getaddrinfo(host, port, hints, found);
+    poll(NULL, 0, 1500); /* longer than an attempt may take */
+    return EAI_FAIL;
+}
+
+int __wrap_timerfd_settime(int timer, int flags, const struct itimerspec *when, struct itimerspec *before)
+{
+    atomic_fetch_add(&turns, 1);
+    return __real_timerfd_settime(timer, flags, when, before);
+}
+
+/* The time for the first attempts is over, and one of them is not: that is waited for, and nothing is done meanwhile. */
+static void test_slow_name(void **state)
+{
+    const struct millrace_pool pool = {.size = sizeof pool, .addresses = "tcp:slow.test:1,unix:/none"};
+    struct millrace *connection;
+    (void)state;
+    const unsigned before = atomic_load(&turns);
+    assert_int_not_equal(millrace_pool_connect(&pool, NULL, PATIENCE_MS, &connection, NULL), MILLRACE_OK);
+    assert_in_range(atomic_load(&turns) - before, 1, 20);
+}
+
 /* A path may have commas; a server inside the process is no node. */
 static void test_addresses(void **state)
 {
@@ -1468,6 +1505,7 @@ int main(void)
         cmocka_unit_test(test_full_by_its_own_bytes),
         cmocka_unit_test(test_ping_without_an_answer),
         cmocka_unit_test(test_signals_while_connecting),
+        cmocka_unit_test(test_slow_name),
         cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_arguments),
     };
