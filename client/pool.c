@@ -108,7 +108,8 @@ static void lose(struct client_link *link, const char *why)
     link->blocked = link->leaving = false;
     link->losses++;
     go_down(link, why);
-    (void)!epoll_set(link, EPOLL_CTL_DEL, node->transport.descriptor, 0, &error); /* a child may keep it open */
+    (void)!epoll_set(link, EPOLL_CTL_DEL, node->transport.descriptor, 0,
+                     &error); /* a child may keep it open */
     millrace_disconnect(node);
 }
 
@@ -323,7 +324,8 @@ static core_ns look_at_connecting(struct client_pool *pool)
         upper->welcomed |= all_tried || pool->now_ns >= pool->connect_ns;
     else if (all_tried)
         client_fail(upper, CORE_CLOSED, "%s", pool->links[0].cause.text);
-    const bool is_over = upper->welcomed || pool->now_ns >= pool->connect_ns; /* with none there, until one is */
+    const bool is_over =
+        upper->welcomed || pool->now_ns >= pool->connect_ns; /* with none there, until one is */
     return is_over ? CORE_NS_NEVER : pool->connect_ns;
 }
 

@@ -471,13 +471,13 @@ static void ask_elsewhere(struct client_pool *pool, struct client_pool_stream *s
     client_ask_enqueue(pool, ask);
 }
 
-/* It has lost its node. */
+/* It has lost its node. That it could move when another one was asked for, ahead of that, does not say that it can. */
 static void settle(struct client_pool *pool, struct client_pool_stream *stream)
 {
     const char *obstacle = obstacle_of(stream);
     if (obstacle != NULL)
         client_pool_stream_end(pool, stream, MILLRACE_CLOSE_LOST, obstacle);
-    else
+    else if (stream->ask == NULL)
         ask_elsewhere(pool, stream);
 }
 
@@ -494,10 +494,10 @@ core_ns client_pool_streams_look(struct client_pool *pool)
             continue;
         if (stream->link == NULL && stream->closing && stream->told == stream->given)
             client_pool_stream_end(pool, stream, MILLRACE_CLOSE_ASKED, NULL);
+        else if (stream->link == NULL && (stream->ask == NULL || stream->ask->own))
+            settle(pool, stream);
         else if (stream->ask != NULL)
             continue;
-        else if (stream->link == NULL)
-            settle(pool, stream);
         else if (stream->link->leaving && pool->now_ns < stream->stays_ns)
             next_ns = core_time_min(next_ns, stream->stays_ns);
         else if (stream->link->leaving && elsewhere && client_pool_stream_may_move(stream))

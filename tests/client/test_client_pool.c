@@ -1137,6 +1137,57 @@ static void test_stopping_before_the_second_key(void **state)
     rig_stop(&rig);
 }
 
+/* A stream waits for the node behind one that is leaving, and is served, when its node is lost in a message that can
+ * not begin anew: it could be moved when that was asked for, and now it can not. */
+static void test_lost_while_it_waits_to_move(void **state)
+{
+    static const struct chaos_options options[2] = {{.opens_nothing = true, .cut_at_ping = true},
+                                                    {.opens_nothing = true, .cut_at_ping = true}};
+    const struct millrace_pool pool = {.kept_bytes_max = 4000, .patience_ms = PATIENCE_MS};
+    struct millrace_node node = {.size = sizeof node};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, options, 2, 0, 1, &pool);
+    open_one(&rig, COUNTER, 1);
+    struct stream *stream = &rig.streams[0];
+    assert_int_equal(millrace_pool_node(rig.pool, 0, &node, NULL), MILLRACE_OK);
+    struct chaos_node *here = &rig.nodes[node.streams == 1 ? 0 : 1],
+                      *next = &rig.nodes[node.streams == 1 ? 1 : 0];
+    atomic_store(&next->ponders, true);
+    atomic_store(&here->leaves, true);
+    while (atomic_load(&next->opens) == 0)
+        turn(&rig);
+    atomic_store(&next->hangs_up, true);
+    atomic_store(&next->faults_left, 1);
+    atomic_store(&next->ponders, false);
+    do
+        turn(&rig);
+    while (millrace_pool_node(rig.pool, (unsigned)(next - rig.nodes), &node, NULL) == MILLRACE_OK &&
+           node.losses == 0);
+    for (uint32_t i = 0; i < PACKETS; i++) {
+        stream->flags[i] = i == 0 ? MILLRACE_DATA_FIRST : 0;
+        stream->lengths[i] = PACKET_MAX;
+    }
+    while (stream->done < PACKETS / 2) {
+        while (stream->sent < PACKETS / 2 && stream->sent < stream->done + 4) {
+            assert_int_equal(millrace_data_part(rig.pool, stream->id, stream->plain[stream->sent], PACKET_MAX,
+                                                stream->flags[stream->sent], NULL, NULL),
+                             MILLRACE_OK);
+            stream->sent++;
+        }
+        turn(&rig);
+    }
+    atomic_store(&here->faults_left, 1);
+    assert_int_equal(millrace_send_ping(rig.pool, NULL, 0, NULL, NULL), MILLRACE_OK);
+    atomic_store(&next->hangs_up, false);
+    while (!stream->closed && stream->gaps == 0)
+        turn(&rig);
+    assert_true(stream->lost);
+    assert_non_null(strstr(stream->end.text, "its message is longer than what is kept"));
+    stream_check(stream);
+    rig_stop(&rig);
+}
+
 /* Closed while it has no node, with nothing to come: that is the end, and nobody is asked or waited for. */
 static void test_closed_without_a_node(void **state)
 {
@@ -1181,9 +1232,10 @@ static void test_room_that_is_there(void **state)
                          stream->lengths[stream->sent] = PACKET_MAX, NULL, NULL) == MILLRACE_OK)
         stream->sent++;
     assert_int_equal(millrace_flush(rig.pool, NULL), MILLRACE_OK);
-    poll(NULL, 0, 300); /* if that is too short for the node, there is nothing to find, and the test says nothing */
-    assert_int_equal(millrace_encrypt(rig.pool, stream->id, stream->plain[stream->sent], PACKET_MAX, 1000, cipher,
-                                      &bytes, &result, NULL),
+    poll(NULL, 0,
+         300); /* if that is too short for the node, there is nothing to find, and the test says nothing */
+    assert_int_equal(millrace_encrypt(rig.pool, stream->id, stream->plain[stream->sent], PACKET_MAX, 1000,
+                                      cipher, &bytes, &result, NULL),
                      MILLRACE_OK);
     assert_int_equal(stream->done, stream->sent);
     rig_stop(&rig);
@@ -1200,10 +1252,9 @@ static void test_lost_with_a_child(void **state)
     open_one(&rig, CHAIN, 1);
     const pid_t child = fork();
     assert_true(child >= 0);
-    if (child == 0) {
+    if (child == 0)
         for (;;)
             pause();
-    }
     ping(&rig);
     int rounds = 0, ready;
     do {
@@ -1390,14 +1441,17 @@ static void test_signals_while_connecting(void **state)
 
 /* ---- a name that is looked up for long ---- */
 
-int __real_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **found);
-int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **found);
+int __real_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **found);
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **found);
 int __real_timerfd_settime(int timer, int flags, const struct itimerspec *when, struct itimerspec *before);
 int __wrap_timerfd_settime(int timer, int flags, const struct itimerspec *when, struct itimerspec *before);
 
 static atomic_uint turns; /* of all pools: each sets its timer */
 
-int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **found)
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **found)
 {
     if (host == NULL || strcmp(host, "slow.test") != 0)
         return __real_getaddrinfo(host, port, hints, found);
@@ -1498,6 +1552,7 @@ int main(void)
         cmocka_unit_test(test_an_answer_that_breaks_the_protocol),
         cmocka_unit_test(test_gone_without_an_answer),
         cmocka_unit_test(test_stopping_before_the_second_key),
+        cmocka_unit_test(test_lost_while_it_waits_to_move),
         cmocka_unit_test(test_closed_without_a_node),
         cmocka_unit_test(test_room_that_is_there),
         cmocka_unit_test(test_lost_with_a_child),

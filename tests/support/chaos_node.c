@@ -130,8 +130,8 @@ static void on_open(struct connection *connection, const struct protocol_header 
         return;
     }
     opened.bound_ns = open.spec.latency_ns;
-    const bool is_real =
-        header->type == PROTOCOL_OPEN && !(connection->node->options.opens_nothing && may_fail(connection, 100));
+    const bool is_real = header->type == PROTOCOL_OPEN &&
+                         !(connection->node->options.opens_nothing && may_fail(connection, 100));
     if (is_real) {
         struct stream *stream = calloc(1, sizeof *stream);
         opened.stream = free_id(connection);
