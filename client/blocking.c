@@ -132,16 +132,14 @@ static core_status begin(struct millrace *connection, int timeout_ms, core_ns *d
     return client_alive(connection, error);
 }
 
-/* After a frame did not fit, or there were too many unanswered requests: sends and reads, and waits for room, if
- * that has made none. */
-static core_status await_room(struct millrace *connection, core_ns deadline_ns, struct core_error *error)
+/* After a frame did not fit, or there were too many unanswered requests: sends and reads; and, where the caller finds
+ * that this has made no room, waits until something has changed. */
+static core_status await_room(struct millrace *connection, bool *has_read, core_ns deadline_ns,
+                              struct core_error *error)
 {
-    const size_t bytes = client_output_waiting(&connection->output);
-    const uint32_t requests = connection->requests.count;
-    core_status status = client_process(connection, WAIT_READS, error);
-    if (status || client_output_waiting(&connection->output) < bytes || connection->requests.count < requests)
-        return status;
-    return await_change(connection, deadline_ns, error);
+    *has_read = !*has_read;
+    return *has_read ? client_process(connection, WAIT_READS, error)
+                     : await_change(connection, deadline_ns, error);
 }
 
 /* Until the waiter is done. Its status and error, or why it was not waited for to the end. */
@@ -182,9 +180,10 @@ static core_status ask(struct millrace *connection, enum protocol_type type, con
                        core_ns deadline_ns, struct client_waiter *waiter, struct core_error *error)
 {
     uint32_t request;
+    bool has_read = false;
     core_status status;
     while ((status = client_send_open(connection, type, open, &request, error)) == CORE_FULL)
-        if ((status = await_room(connection, deadline_ns, error)))
+        if ((status = await_room(connection, &has_read, deadline_ns, error)))
             return status;
     if (status)
         return status;
@@ -237,9 +236,10 @@ static core_status ask_to_modify(struct millrace *connection, const struct proto
                                  core_ns deadline_ns, struct client_waiter *waiter, struct core_error *error)
 {
     uint32_t request;
+    bool has_read = false;
     core_status status;
     while ((status = client_send_modify(connection, modify, &request, error)) == CORE_FULL)
-        if ((status = await_room(connection, deadline_ns, error)))
+        if ((status = await_room(connection, &has_read, deadline_ns, error)))
             return status;
     if (status)
         return status;
@@ -276,9 +276,10 @@ static core_status ask_to_rekey(struct millrace *connection, const struct protoc
                                 core_ns deadline_ns, struct client_waiter *waiter, struct core_error *error)
 {
     uint32_t request;
+    bool has_read = false;
     core_status status;
     while ((status = client_send_rekey(connection, rekey, &request, error)) == CORE_FULL)
-        if ((status = await_room(connection, deadline_ns, error)))
+        if ((status = await_room(connection, &has_read, deadline_ns, error)))
             return status;
     if (status)
         return status;
@@ -315,10 +316,11 @@ static core_status exchange(struct millrace *connection, uint32_t stream, const 
                             core_ns deadline_ns, struct client_waiter *waiter, struct core_error *error)
 {
     uint8_t *room;
+    bool has_read = false;
     core_status status;
     while ((status = client_send_data(connection, stream, bytes, CLIENT_WHOLE, &room, &waiter->sequence,
                                       error)) == CORE_FULL)
-        if ((status = await_room(connection, deadline_ns, error)))
+        if ((status = await_room(connection, &has_read, deadline_ns, error)))
             return status;
     if (status)
         return status;
@@ -354,6 +356,7 @@ millrace_status millrace_close_stream(struct millrace *connection, uint32_t stre
 {
     struct core_error *error = client_error(error_text);
     struct client_waiter waiter = {0};
+    bool has_read = false;
     core_ns deadline_ns;
     core_status status = CHECK(millrace_closed, closed, missed, error);
     if (status)
@@ -361,7 +364,7 @@ millrace_status millrace_close_stream(struct millrace *connection, uint32_t stre
     client_lock(connection);
     status = begin(connection, timeout_ms, &deadline_ns, error);
     while (status == CORE_OK && (status = client_send_close(connection, stream, error)) == CORE_FULL)
-        status = await_room(connection, deadline_ns, error);
+        status = await_room(connection, &has_read, deadline_ns, error);
     if (status == CORE_OK) {
         waiter_add(connection, &waiter, PROTOCOL_CLOSED, stream);
         status = await_answer(connection, &waiter, deadline_ns, error);
@@ -378,12 +381,13 @@ millrace_status millrace_ping(struct millrace *connection, int timeout_ms, int64
     struct core_error *error = client_error(error_text);
     struct client_waiter waiter = {0};
     core_ns deadline_ns, sent_ns = 0;
+    bool has_read = false;
     uint32_t request;
     client_lock(connection);
     core_status status = begin(connection, timeout_ms, &deadline_ns, error);
     while (status == CORE_OK &&
            (status = client_send_ping(connection, NULL, 0, &request, error)) == CORE_FULL)
-        status = await_room(connection, deadline_ns, error);
+        status = await_room(connection, &has_read, deadline_ns, error);
     if (status == CORE_OK) {
         sent_ns = core_time_now_ns();
         waiter_add(connection, &waiter, PROTOCOL_PONG, request);

@@ -100,6 +100,7 @@ static void lose(struct client_link *link, const char *why)
 {
     struct client_pool *pool = link->pool;
     struct millrace *node = link->node;
+    struct core_error error;
     for (uint32_t i = 0; i < pool->stream_room; i++)
         if (pool->streams[i] != NULL && pool->streams[i]->link == link)
             client_pool_stream_detach(pool, pool->streams[i]);
@@ -107,6 +108,8 @@ static void lose(struct client_link *link, const char *why)
     link->blocked = link->leaving = false;
     link->losses++;
     go_down(link, why);
+    (void)!epoll_set(link, EPOLL_CTL_DEL, node->transport.descriptor, 0,
+                     &error); /* a child may keep it open */
     millrace_disconnect(node);
 }
 
@@ -244,8 +247,11 @@ core_status client_pool_take_frame(struct millrace *node, const struct protocol_
     uint8_t *own = node->input.bytes + (body - node->input.bytes); /* which may be changed */
     link->heard_ns = link->pool->now_ns;
     link->pinged_ns = 0;
-    if (status)
+    if (status) {
+        if (ask != NULL && client_requests_find(&node->requests, header->id) == NULL)
+            client_ask_enqueue(link->pool, ask); /* an answer that breaks the protocol is none */
         return status;
+    }
     switch (header->type) {
     case PROTOCOL_RESULT: /* without a stream, these three: it was ended here, or has gone on elsewhere */
         if (stream != NULL)
@@ -318,7 +324,9 @@ static core_ns look_at_connecting(struct client_pool *pool)
         upper->welcomed |= all_tried || pool->now_ns >= pool->connect_ns;
     else if (all_tried)
         client_fail(upper, CORE_CLOSED, "%s", pool->links[0].cause.text);
-    return upper->welcomed ? CORE_NS_NEVER : pool->connect_ns;
+    const bool is_over =
+        upper->welcomed || pool->now_ns >= pool->connect_ns; /* with none there, until one is */
+    return is_over ? CORE_NS_NEVER : pool->connect_ns;
 }
 
 /* What a link has to do by the clock; returns when to look again. */

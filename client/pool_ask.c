@@ -206,9 +206,10 @@ static void give_up(struct client_pool *pool, struct client_ask *ask)
 {
     struct client_pool_stream *stream = ask->stream;
     struct protocol_refused refused = ask->refused;
-    if (ask->tried == 0) {
+    if (ask->tried == 0 || ask->refused.code == 0) { /* nobody was asked; or who was, is gone */
         refused = (struct protocol_refused){.code = PROTOCOL_REFUSED_DRAINING};
-        snprintf(refused.text, sizeof refused.text, "no node can be reached: %.400s", cause_of(pool));
+        snprintf(refused.text, sizeof refused.text, "%s: %.400s",
+                 ask->tried == 0 ? "no node can be reached" : "no node has answered", cause_of(pool));
     } else {
         snprintf(refused.text, sizeof refused.text, "%.440s (nodes asked: %d)", ask->refused.text,
                  __builtin_popcountll(ask->tried));

@@ -233,6 +233,16 @@ static bool send_change(struct client_pool_stream *stream, struct client_ask *as
     return false;
 }
 
+static void close_stream(struct client_pool *pool, struct client_pool_stream *stream)
+{
+    stream->closing = true;
+    client_pool_stream_hand(stream);
+    if (stream->link != NULL)
+        return;
+    pool->astray = true; /* it may be at its end */
+    client_pool_arm(pool, 1);
+}
+
 core_status client_pool_take(struct client_pool *pool, const uint8_t *frame, struct core_error *error)
 {
     struct protocol_header header;
@@ -241,8 +251,7 @@ core_status client_pool_take(struct client_pool *pool, const uint8_t *frame, str
     if (status)
         return core_error_set(error, status, "a frame that this library does not make");
     if (header.type == PROTOCOL_CLOSE) {
-        find(pool, header.id)->closing = true;
-        client_pool_stream_hand(find(pool, header.id));
+        close_stream(pool, find(pool, header.id));
         return CORE_OK;
     }
     struct client_ask *ask = client_ask_create(pool, (enum protocol_type)header.type, header.id);
@@ -462,15 +471,13 @@ static void ask_elsewhere(struct client_pool *pool, struct client_pool_stream *s
     client_ask_enqueue(pool, ask);
 }
 
-/* It has lost its node. */
+/* It has lost its node. That it could move when another one was asked for, ahead of that, does not say that it can. */
 static void settle(struct client_pool *pool, struct client_pool_stream *stream)
 {
     const char *obstacle = obstacle_of(stream);
-    if (stream->closing && stream->told == stream->given)
-        client_pool_stream_end(pool, stream, MILLRACE_CLOSE_ASKED, NULL);
-    else if (obstacle != NULL)
+    if (obstacle != NULL)
         client_pool_stream_end(pool, stream, MILLRACE_CLOSE_LOST, obstacle);
-    else
+    else if (stream->ask == NULL)
         ask_elsewhere(pool, stream);
 }
 
@@ -483,10 +490,14 @@ core_ns client_pool_streams_look(struct client_pool *pool)
     pool->astray = false;
     for (uint32_t i = 0; i < pool->stream_room; i++) {
         struct client_pool_stream *stream = pool->streams[i];
-        if (stream == NULL || stream->ask != NULL)
+        if (stream == NULL)
             continue;
-        if (stream->link == NULL)
+        if (stream->link == NULL && stream->closing && stream->told == stream->given)
+            client_pool_stream_end(pool, stream, MILLRACE_CLOSE_ASKED, NULL);
+        else if (stream->link == NULL && (stream->ask == NULL || stream->ask->own))
             settle(pool, stream);
+        else if (stream->ask != NULL)
+            continue;
         else if (stream->link->leaving && pool->now_ns < stream->stays_ns)
             next_ns = core_time_min(next_ns, stream->stays_ns);
         else if (stream->link->leaving && elsewhere && client_pool_stream_may_move(stream))
@@ -566,7 +577,11 @@ void client_pool_stream_changed(struct client_pool_stream *stream, struct client
                                 uint8_t *body)
 {
     client_ask_release(ask);
-    if (ask->own && !granted) {
+    if (ask->own && !granted && get_u16(body) == PROTOCOL_REFUSED_DRAINING) { /* it goes on behind that one */
+        stream->link->leaving = true;
+        client_pool_abandon(stream->link, stream->node_id);
+        client_pool_stream_detach(stream->link->pool, stream);
+    } else if (ask->own && !granted) {
         client_pool_abandon(stream->link, stream->node_id);
         client_pool_stream_end(stream->link->pool, stream, MILLRACE_CLOSE_LOST,
                                "the next node did not take its second key");

@@ -6,13 +6,17 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <netdb.h>
 #include <openssl/evp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "client/millrace.h"
@@ -1073,6 +1077,197 @@ static void test_served_while_another_one_ponders(void **state)
     }
 }
 
+/* What a node says in place of an answer breaks the protocol: it is lost, and others are asked. */
+static void test_an_answer_that_breaks_the_protocol(void **state)
+{
+    static const struct chaos_options options = {.opens_nothing = true};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 1, 1, &pool);
+    open_one(&rig, CHAIN, 1);
+    send_some(&rig, &rig.streams[0]);
+    ping(&rig);
+    atomic_store(&rig.nodes[0].faults_left, 2); /* one for the cut, one for the answer behind it */
+    rig.nodes[0].options.cut_at_ping = true;
+    ping(&rig);
+    run_to_the_end(&rig);
+    assert_false(rig.streams[0].lost);
+    assert_int_equal(rig.streams[0].gaps, 1);
+    assert_true(atomic_load(&rig.nodes[0].faults_left) <= 0);
+    rig_stop(&rig);
+}
+
+/* Who was asked is gone without an answer, and nobody else is to be asked: that is a refusal as others are. */
+static void test_gone_without_an_answer(void **state)
+{
+    static const struct chaos_options options[2] = {{.opens_nothing = true}, {.opens_nothing = true}};
+    const struct millrace_pool pool = {.attempts = 1, .patience_ms = PATIENCE_MS};
+    struct test_random random = {1};
+    struct stream stream;
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, options, 2, 1, 1, &pool);
+    stream_make(&stream, CHAIN, &random);
+    assert_int_equal(millrace_send_open(rig.pool, &stream.open, NULL, NULL), MILLRACE_OK);
+    while (rig.refused == 0)
+        turn(&rig);
+    assert_int_equal(rig.asked, 1);
+    assert_non_null(strstr(rig.refusal, "no node has answered: unix:"));
+    rig_stop(&rig);
+}
+
+/* The next node stops between OPENED and the answer to the second key: the stream goes on at the one behind it. */
+static void test_stopping_before_the_second_key(void **state)
+{
+    static const struct chaos_options options = {.cut_after = 40};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 0, 1, &pool);
+    open_one(&rig, COUNTER, 1);
+    assert_int_equal(rekey(&rig, &rig.streams[0], rig.streams[0].open.first_unit + 30), MILLRACE_OK);
+    while (rig.rekeyed == 0)
+        turn(&rig);
+    rig.nodes[0].options.drains_at_rekey = true;
+    atomic_store(&rig.nodes[0].faults_left, 2);
+    run_to_the_end(&rig);
+    assert_true(atomic_load(&rig.nodes[0].faults_left) <= 0);
+    assert_false(rig.streams[0].lost);
+    rig_stop(&rig);
+}
+
+/* A stream waits for the node behind one that is leaving, and is served, when its node is lost in a message that can
+ * not begin anew: it could be moved when that was asked for, and now it can not. */
+static void test_lost_while_it_waits_to_move(void **state)
+{
+    static const struct chaos_options options[2] = {{.opens_nothing = true, .cut_at_ping = true},
+                                                    {.opens_nothing = true, .cut_at_ping = true}};
+    const struct millrace_pool pool = {.kept_bytes_max = 4000, .patience_ms = PATIENCE_MS};
+    struct millrace_node node = {.size = sizeof node};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, options, 2, 0, 1, &pool);
+    open_one(&rig, COUNTER, 1);
+    struct stream *stream = &rig.streams[0];
+    assert_int_equal(millrace_pool_node(rig.pool, 0, &node, NULL), MILLRACE_OK);
+    struct chaos_node *here = &rig.nodes[node.streams == 1 ? 0 : 1],
+                      *next = &rig.nodes[node.streams == 1 ? 1 : 0];
+    atomic_store(&next->ponders, true);
+    atomic_store(&here->leaves, true);
+    while (atomic_load(&next->opens) == 0)
+        turn(&rig);
+    atomic_store(&next->hangs_up, true);
+    atomic_store(&next->faults_left, 1);
+    atomic_store(&next->ponders, false);
+    do
+        turn(&rig);
+    while (millrace_pool_node(rig.pool, (unsigned)(next - rig.nodes), &node, NULL) == MILLRACE_OK &&
+           node.losses == 0);
+    for (uint32_t i = 0; i < PACKETS; i++) {
+        stream->flags[i] = i == 0 ? MILLRACE_DATA_FIRST : 0;
+        stream->lengths[i] = PACKET_MAX;
+    }
+    while (stream->done < PACKETS / 2) {
+        while (stream->sent < PACKETS / 2 && stream->sent < stream->done + 4) {
+            assert_int_equal(millrace_data_part(rig.pool, stream->id, stream->plain[stream->sent], PACKET_MAX,
+                                                stream->flags[stream->sent], NULL, NULL),
+                             MILLRACE_OK);
+            stream->sent++;
+        }
+        turn(&rig);
+    }
+    atomic_store(&here->faults_left, 1);
+    assert_int_equal(millrace_send_ping(rig.pool, NULL, 0, NULL, NULL), MILLRACE_OK);
+    atomic_store(&next->hangs_up, false);
+    while (!stream->closed && stream->gaps == 0)
+        turn(&rig);
+    assert_true(stream->lost);
+    assert_non_null(strstr(stream->end.text, "its message is longer than what is kept"));
+    stream_check(stream);
+    rig_stop(&rig);
+}
+
+/* Closed while it has no node, with nothing to come: that is the end, and nobody is asked or waited for. */
+static void test_closed_without_a_node(void **state)
+{
+    static const struct chaos_options options = {.cut_at_ping = true};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct millrace_node node = {.size = sizeof node};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 1, 1, &pool);
+    open_one(&rig, CHAIN, 1);
+    struct stream *stream = &rig.streams[0];
+    send_some(&rig, stream);
+    while (stream->done < stream->sent)
+        turn(&rig);
+    atomic_store(&rig.nodes[0].hangs_up, true);
+    assert_int_equal(millrace_send_ping(rig.pool, NULL, 0, NULL, NULL), MILLRACE_OK);
+    do
+        turn(&rig);
+    while (millrace_pool_node(rig.pool, 0, &node, NULL) == MILLRACE_OK && node.losses == 0);
+    assert_int_equal(millrace_send_close(rig.pool, stream->id, NULL), MILLRACE_OK);
+    while (!stream->closed)
+        turn(&rig);
+    assert_int_equal(stream->end.reason, MILLRACE_CLOSE_ASKED);
+    assert_int_equal(stream->end.packets, AHEAD);
+    rig_stop(&rig);
+}
+
+/* A call that waits for room finds what has come while nobody read: nothing more is to come. */
+static void test_room_that_is_there(void **state)
+{
+    static const struct chaos_options options = {0};
+    const struct millrace_pool pool = {.kept_bytes_max = 4000};
+    struct millrace_result result = {.size = sizeof result};
+    struct rig rig;
+    uint8_t cipher[PACKET_MAX + 16];
+    uint32_t bytes;
+    (void)state;
+    rig_start(&rig, &options, 1, 0, 1, &pool);
+    open_one(&rig, CHAIN, 1);
+    struct stream *stream = &rig.streams[0];
+    while (millrace_data(rig.pool, stream->id, stream->plain[stream->sent],
+                         stream->lengths[stream->sent] = PACKET_MAX, NULL, NULL) == MILLRACE_OK)
+        stream->sent++;
+    assert_int_equal(millrace_flush(rig.pool, NULL), MILLRACE_OK);
+    poll(NULL, 0,
+         300); /* if that is too short for the node, there is nothing to find, and the test says nothing */
+    assert_int_equal(millrace_encrypt(rig.pool, stream->id, stream->plain[stream->sent], PACKET_MAX, 1000,
+                                      cipher, &bytes, &result, NULL),
+                     MILLRACE_OK);
+    assert_int_equal(stream->done, stream->sent);
+    rig_stop(&rig);
+}
+
+/* A child that has the descriptors keeps the kernel from forgetting those of a lost node: they are not watched. */
+static void test_lost_with_a_child(void **state)
+{
+    static const struct chaos_options options = {.cut_at_ping = true};
+    const struct millrace_pool pool = {.patience_ms = PATIENCE_MS};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, &options, 1, 1, 1, &pool);
+    open_one(&rig, CHAIN, 1);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        for (;;)
+            pause();
+    ping(&rig);
+    int rounds = 0, ready;
+    do {
+        struct pollfd quiet = {.fd = millrace_descriptor(rig.pool), .events = millrace_events(rig.pool)};
+        ready = poll(&quiet, 1, 20);
+        assert_int_equal(millrace_process(rig.pool, 0, NULL), MILLRACE_OK);
+    } while (ready > 0 && ++rounds < 1000);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(ready, 0);
+    rig_stop(&rig);
+}
+
 /* ---- want of memory ---- */
 
 void *__real_malloc(size_t bytes);
@@ -1244,6 +1439,43 @@ static void test_signals_while_connecting(void **state)
     close(listener);
 }
 
+/* ---- a name that is looked up for long ---- */
+
+int __real_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **found);
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **found);
+int __real_timerfd_settime(int timer, int flags, const struct itimerspec *when, struct itimerspec *before);
+int __wrap_timerfd_settime(int timer, int flags, const struct itimerspec *when, struct itimerspec *before);
+
+static atomic_uint turns; /* of all pools: each sets its timer */
+
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **found)
+{
+    if (host == NULL || strcmp(host, "slow.test") != 0)
+        return __real_getaddrinfo(host, port, hints, found);
+    poll(NULL, 0, 1500); /* longer than an attempt may take */
+    return EAI_FAIL;
+}
+
+int __wrap_timerfd_settime(int timer, int flags, const struct itimerspec *when, struct itimerspec *before)
+{
+    atomic_fetch_add(&turns, 1);
+    return __real_timerfd_settime(timer, flags, when, before);
+}
+
+/* The time for the first attempts is over, and one of them is not: that is waited for, and nothing is done meanwhile. */
+static void test_slow_name(void **state)
+{
+    const struct millrace_pool pool = {.size = sizeof pool, .addresses = "tcp:slow.test:1,unix:/none"};
+    struct millrace *connection;
+    (void)state;
+    const unsigned before = atomic_load(&turns);
+    assert_int_not_equal(millrace_pool_connect(&pool, NULL, PATIENCE_MS, &connection, NULL), MILLRACE_OK);
+    assert_in_range(atomic_load(&turns) - before, 1, 20);
+}
+
 /* A path may have commas; a server inside the process is no node. */
 static void test_addresses(void **state)
 {
@@ -1317,10 +1549,18 @@ int main(void)
         cmocka_unit_test(test_results_of_a_node_that_was_left),
         cmocka_unit_test(test_node_of_shorter_packets),
         cmocka_unit_test(test_served_while_another_one_ponders),
+        cmocka_unit_test(test_an_answer_that_breaks_the_protocol),
+        cmocka_unit_test(test_gone_without_an_answer),
+        cmocka_unit_test(test_stopping_before_the_second_key),
+        cmocka_unit_test(test_lost_while_it_waits_to_move),
+        cmocka_unit_test(test_closed_without_a_node),
+        cmocka_unit_test(test_room_that_is_there),
+        cmocka_unit_test(test_lost_with_a_child),
         cmocka_unit_test(test_without_memory),
         cmocka_unit_test(test_full_by_its_own_bytes),
         cmocka_unit_test(test_ping_without_an_answer),
         cmocka_unit_test(test_signals_while_connecting),
+        cmocka_unit_test(test_slow_name),
         cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_arguments),
     };

@@ -130,7 +130,9 @@ static void on_open(struct connection *connection, const struct protocol_header 
         return;
     }
     opened.bound_ns = open.spec.latency_ns;
-    if (header->type == PROTOCOL_OPEN) {
+    const bool is_real = header->type == PROTOCOL_OPEN &&
+                         !(connection->node->options.opens_nothing && may_fail(connection, 100));
+    if (is_real) {
         struct stream *stream = calloc(1, sizeof *stream);
         opened.stream = free_id(connection);
         connection->streams[opened.stream] = stream;
@@ -272,6 +274,11 @@ static void on_rekey(struct connection *connection, const struct protocol_header
     struct protocol_rekey rekey;
     TEST_REQUIRE(protocol_rekey_read(body, header->body_bytes, &rekey, NULL) == CORE_OK);
     struct stream *stream = connection->streams[rekey.stream];
+    if (connection->node->options.drains_at_rekey && may_fail(connection, 100)) {
+        refuse(connection, header->id, PROTOCOL_REFUSED_DRAINING, "this node is stopping");
+        drain(connection);
+        return;
+    }
     if (atomic_load(&connection->node->refuses_keys)) {
         refuse(connection, header->id, PROTOCOL_REFUSED_KEY, "this node takes no second key");
         return;

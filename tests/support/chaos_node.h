@@ -21,6 +21,8 @@ struct chaos_options {
     bool idle_at_ping;     /* PING: PONG, and in the same write stream 2 is CLOSED, idle. A fault */
     bool cut_at_ping;      /* PING: the connection is cut. A fault */
     bool stuck_at_ping;    /* PING is not answered */
+    bool opens_nothing;    /* OPEN: the answer names stream 0, which breaks the protocol. A fault */
+    bool drains_at_rekey;  /* REKEY: REFUSED 6, then as with drain_percent. A fault */
     bool notices; /* each DATA but the first one of its connection: ahead of its RESULT a NOTICE, restored */
     uint32_t packet_bytes_max; /* in WELCOME; 0: the fake server's */
 };
