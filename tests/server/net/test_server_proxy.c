@@ -387,13 +387,44 @@ static void strangers(void **state)
     test_client_close(&client);
 }
 
+/* Whose header is whole while the server stops is closed as all others are, and nothing of it is left. */
+static void who_comes_while_the_server_stops(void **state)
+{
+    enum { ROUNDS = 8, CLIENTS = 16 };
+    static const char header[] = TCP4("\7");
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct test_server server;
+        struct test_client clients[CLIENTS];
+        struct test_frame frame;
+        start(&server, "");
+        for (int i = 0; i < CLIENTS; i++)
+            dial(&clients[i], &server, TCP, header, sizeof header - 2);
+        for (int i = 0; i < CLIENTS; i++)
+            assert_int_equal(test_client_push(&clients[i], header + sizeof header - 2, 1), 1);
+        assert_int_equal(test_server_stop(&server), 0);
+        for (int i = 0; i < CLIENTS; i++) {
+            enum test_outcome outcome = TEST_FRAME;
+            while (outcome == TEST_FRAME)
+                outcome = test_client_next(&clients[i], &frame, TEST_PATIENCE_MS);
+            assert_int_equal(outcome, TEST_END);
+            test_client_close(&clients[i]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_header_cut_anywhere),    cmocka_unit_test(what_is_no_header),
-        cmocka_unit_test(peers_are_the_clients),        cmocka_unit_test(local_and_all_at_once),
-        cmocka_unit_test(limits_are_the_clients),       cmocka_unit_test(keys_are_not_the_proxys),
-        cmocka_unit_test(inline_keys_come_by_no_proxy), cmocka_unit_test(strangers),
+        cmocka_unit_test(every_header_cut_anywhere),
+        cmocka_unit_test(what_is_no_header),
+        cmocka_unit_test(peers_are_the_clients),
+        cmocka_unit_test(local_and_all_at_once),
+        cmocka_unit_test(limits_are_the_clients),
+        cmocka_unit_test(keys_are_not_the_proxys),
+        cmocka_unit_test(inline_keys_come_by_no_proxy),
+        cmocka_unit_test(strangers),
+        cmocka_unit_test(who_comes_while_the_server_stops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
