@@ -352,8 +352,7 @@ struct millrace_notice {
 /* A stream of a pool that has gone on at another node, when all that it had been given by then has come back. */
 struct millrace_resumed {
     size_t size;
-    int64_t
-        gap_ns; /* from the loss of its node until another one had it; 0: it had it before that */
+    int64_t gap_ns;  /* from the loss of its node until another one had it; 0: it had it before that */
     uint64_t resent; /* packets that had been sent, without a result: sent again */
     uint64_t late;   /* of these, and of those given during the gap: whose deadline was missed */
 };
