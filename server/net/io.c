@@ -649,7 +649,8 @@ static void *run(void *argument)
 
     ERR_clear_error(); /* makes OpenSSL's record of this thread, under a lock: nothing is promised yet */
     atomic_store_explicit(&io->thread_id, gettid(), memory_order_release);
-    while (!io->draining || io->connections != NULL)
+    /* mail: of a connection whose PROXY header was whole when the drain began */
+    while (!io->draining || io->connections != NULL || server_mailbox_has_mail(&io->mailbox))
         turn(io);
     atomic_store_explicit(&io->cpu_ns, core_time_thread_cpu_ns(), memory_order_relaxed);
     atomic_store_explicit(&io->ended, true, memory_order_relaxed);

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include "server/net/connection_slots.h"
+#include "server/net/io.h"
 #include "server/net/proxy.h"
 #include "server/server_internal.h"
 #include "tests/support/certificates.h"
@@ -387,13 +388,66 @@ static void strangers(void **state)
     test_client_close(&client);
 }
 
+/* Keeps I/O thread 0 until it has mail of so many clients, and then until it is to drain. */
+#define COMERS 8
+static _Atomic bool all_came;
+
+static void hold(void *owner, struct server_message *message)
+{
+    struct server_io *io = owner;
+    bool drains = false;
+    (void)message;
+    while (!drains) {
+        const struct server_message *mail = atomic_load(&io->mailbox.head);
+        uint32_t count = 0;
+        for (; mail != NULL; mail = mail->next, count++)
+            drains |= mail == &io->drain_message;
+        atomic_store(&all_came, count >= COMERS);
+        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
+    }
+}
+
+/* Whose header is whole while the server stops is closed as all others are, and nothing of it is left. */
+static void who_comes_while_the_server_stops(void **state)
+{
+    static const char header[] = TCP4("\7");
+    struct server_message holder = {.run = hold};
+    struct test_client clients[COMERS];
+    struct test_server server;
+    struct test_frame frame;
+    (void)state;
+    start(&server, "");
+    for (int i = 0; i < COMERS; i++)
+        dial(&clients[i], &server, TCP, header, sizeof header - 2);
+    while (atomic_load(&server.server->places.handshakes) < COMERS)
+        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
+    server_mailbox_post(server_io_mailbox(server.server->ios[0]), &holder);
+    for (int i = 0; i < COMERS; i++)
+        assert_int_equal(test_client_push(&clients[i], header + sizeof header - 2, 1), 1);
+    while (!atomic_load(&all_came))
+        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
+    assert_int_equal(test_server_stop(&server), 0);
+    for (int i = 0; i < COMERS; i++) {
+        enum test_outcome outcome = TEST_FRAME;
+        while (outcome == TEST_FRAME)
+            outcome = test_client_next(&clients[i], &frame, 20000); /* it came, or never will */
+        assert_int_equal(outcome, TEST_END);
+        test_client_close(&clients[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_header_cut_anywhere),    cmocka_unit_test(what_is_no_header),
-        cmocka_unit_test(peers_are_the_clients),        cmocka_unit_test(local_and_all_at_once),
-        cmocka_unit_test(limits_are_the_clients),       cmocka_unit_test(keys_are_not_the_proxys),
-        cmocka_unit_test(inline_keys_come_by_no_proxy), cmocka_unit_test(strangers),
+        cmocka_unit_test(every_header_cut_anywhere),
+        cmocka_unit_test(what_is_no_header),
+        cmocka_unit_test(peers_are_the_clients),
+        cmocka_unit_test(local_and_all_at_once),
+        cmocka_unit_test(limits_are_the_clients),
+        cmocka_unit_test(keys_are_not_the_proxys),
+        cmocka_unit_test(inline_keys_come_by_no_proxy),
+        cmocka_unit_test(strangers),
+        cmocka_unit_test(who_comes_while_the_server_stops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
