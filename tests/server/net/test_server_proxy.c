@@ -390,13 +390,14 @@ static void strangers(void **state)
 
 /* Keeps I/O thread 0 until it has mail of so many clients, and then until it is to drain. */
 #define COMERS 8
-static _Atomic bool all_came;
+static _Atomic bool holds, all_came;
 
 static void hold(void *owner, struct server_message *message)
 {
     struct server_io *io = owner;
     bool drains = false;
     (void)message;
+    atomic_store(&holds, true);
     while (!drains) {
         const struct server_message *mail = atomic_load(&io->mailbox.head);
         uint32_t count = 0;
@@ -422,6 +423,8 @@ static void who_comes_while_the_server_stops(void **state)
     while (atomic_load(&server.server->places.handshakes) < COMERS)
         core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
     server_mailbox_post(server_io_mailbox(server.server->ios[0]), &holder);
+    while (!atomic_load(&holds)) /* what comes from here on is in the mailbox */
+        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
     for (int i = 0; i < COMERS; i++)
         assert_int_equal(test_client_push(&clients[i], header + sizeof header - 2, 1), 1);
     while (!atomic_load(&all_came))
