@@ -594,9 +594,9 @@ static void account_turn(struct server_io *io, core_ns rest_ns)
 }
 
 /* Handles what is ready. False: nothing is. */
-static bool look(struct server_io *io, bool waits)
+static bool look(struct server_io *io, core_ns entered_ns, bool waits)
 {
-    server_polls_enter(&io->turns, core_time_now_ns(), io->timer_ns, waits);
+    server_polls_enter(&io->turns, entered_ns, io->timer_ns, waits);
     if (server_poller_look(&io->poller, waits ? -1 : 0) == 0)
         return false;
     server_polls_wake(&io->turns, core_time_now_ns());
@@ -606,12 +606,14 @@ static bool look(struct server_io *io, bool waits)
 
 static void wait_events(struct server_io *io)
 {
-    if (server_polls_first(&io->turns, core_time_now_ns())) {
-        if (look(io, false))
+    /* One reading for both looks: who is stopped between them, or before them, has entered before that. */
+    const core_ns now_ns = core_time_now_ns();
+    if (server_polls_first(&io->turns, now_ns)) {
+        if (look(io, now_ns, false))
             return;
         server_polls_found_nothing(&io->turns);
     }
-    (void)look(io, true);
+    (void)look(io, now_ns, true);
 }
 
 /* One turn, and the rest after it. Workers need not wake a thread that rests. */
