@@ -69,12 +69,21 @@ static void disconnect_bench(struct bench *bench)
     bench->shares = false;
 }
 
-static core_status await(struct bench *bench, short events, struct core_error *error)
+static core_status await(struct bench *bench, struct core_error *error)
 {
-    struct pollfd ready = {.fd = bench->descriptor, .events = events};
+    struct pollfd ready = {.fd = bench->descriptor, .events = POLLIN};
     if (poll(&ready, 1, ANSWER_MS) > 0)
         return CORE_OK;
     return core_error_set(error, CORE_TIMEOUT, "calibration: the private server does not answer");
+}
+
+/* The lane is full, or empty: waits for the server. */
+static core_status lane_status(struct bench *bench, core_status status, struct core_error *error)
+{
+    if (status == CORE_AGAIN)
+        return await(bench, error);
+    return status == CORE_OK ? status
+                             : core_error_set(error, CORE_CLOSED, "calibration: the private server hung up");
 }
 
 static core_status write_some(struct bench *bench, const uint8_t *bytes, size_t count, size_t *written,
@@ -83,7 +92,7 @@ static core_status write_some(struct bench *bench, const uint8_t *bytes, size_t 
     const struct iovec part = {.iov_base = (void *)bytes, .iov_len = count};
     if (bench->shares) {
         const core_status status = core_lane_write(&bench->lane, &part, 1, written);
-        return status == CORE_AGAIN ? await(bench, POLLIN, error) : status;
+        return lane_status(bench, status, error);
     }
     const ssize_t sent = send(bench->descriptor, bytes, count, MSG_NOSIGNAL);
     *written = sent < 0 ? 0 : (size_t)sent;
@@ -110,9 +119,9 @@ static core_status read_some(struct bench *bench, uint8_t *bytes, size_t count, 
         const core_status status = core_lane_read(&bench->lane, bytes, count, read);
         if (status == CORE_OK)
             core_lane_release(&bench->lane, *read, false);
-        return status == CORE_AGAIN ? await(bench, POLLIN, error) : status;
+        return lane_status(bench, status, error);
     }
-    core_status status = await(bench, POLLIN, error);
+    core_status status = await(bench, error);
     if (status)
         return status;
     const ssize_t got = recv(bench->descriptor, bytes, count, 0);
@@ -366,6 +375,8 @@ static core_status measure_lane(struct bench *bench, core_ns time_ns, struct ser
 {
     struct protocol_header header;
     const struct core_stream_spec plain = contract_of(bench);
+    char reason[PROTOCOL_CONTROL_BYTES_MAX];
+    uint32_t ring_bytes;
     int64_t large_ps;
     core_status status = connect_bench(bench, error);
     if (status == CORE_OK)
@@ -374,6 +385,10 @@ static core_status measure_lane(struct bench *bench, core_ns time_ns, struct ser
         status = core_lane_ask(&bench->lane, LANE_BYTES, bench->descriptor, error);
     if (status == CORE_OK)
         status = expect(bench, PROTOCOL_LANED, &header, error);
+    if (status == CORE_OK)
+        status = protocol_laned_read(bench->in, header.body_bytes, &ring_bytes, reason, sizeof reason, error);
+    if (status == CORE_OK && ring_bytes == 0)
+        status = core_error_set(error, CORE_NO_MEMORY, "calibration: no lane: %s", reason);
     bench->shares = status == CORE_OK;
     if (status == CORE_OK)
         status = open_streams(bench, &bench->plain, &plain, STREAMS, error);
