@@ -228,22 +228,28 @@ struct millrace_open client_contract_open(const struct core_stream_spec *spec)
                                   .guaranteed = spec->guaranteed};
 }
 
+/* In a contract each takes a byte; what is more is no value of any. */
+static uint8_t byte_of(unsigned value)
+{
+    return value < UINT8_MAX ? (uint8_t)value : UINT8_MAX;
+}
+
 struct core_stream_spec client_contract_spec(const struct millrace_open *open)
 {
     return (struct core_stream_spec){.packet_bytes = open->packet_bytes,
                                      .burst_packets = open->burst_packets,
                                      .interval_ns = open->interval_ns,
                                      .latency_ns = open->latency_ns,
-                                     .cipher = (enum core_cipher)open->cipher,
-                                     .padding = (enum core_padding)open->padding,
-                                     .unit = (enum core_unit)open->unit,
-                                     .iv = (enum core_iv)open->iv_source,
+                                     .cipher = (enum core_cipher)byte_of(open->cipher),
+                                     .padding = (enum core_padding)byte_of(open->padding),
+                                     .unit = (enum core_unit)byte_of(open->unit),
+                                     .iv = (enum core_iv)byte_of(open->iv_source),
                                      .first_unit = open->first_unit,
                                      .crypt_blocks = open->crypt_blocks,
                                      .skip_blocks = open->skip_blocks,
-                                     .direction = (enum core_direction)open->direction,
-                                     .records = (enum core_records)open->records,
-                                     .mac = (enum core_mac)open->mac,
+                                     .direction = (enum core_direction)byte_of(open->direction),
+                                     .records = (enum core_records)byte_of(open->records),
+                                     .mac = (enum core_mac)byte_of(open->mac),
                                      .message_packets = open->message_packets,
                                      .guaranteed = open->guaranteed};
 }

@@ -12,16 +12,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum core_cipher { CORE_CIPHER_AES_128_CBC = 1, CORE_CIPHER_AES_192_CBC = 2, CORE_CIPHER_AES_256_CBC = 3 };
+/* A byte each: a stream's contract is kept several times over. */
+#define CORE_BYTE __attribute__((packed))
+
+enum core_cipher {
+    CORE_CIPHER_AES_128_CBC = 1,
+    CORE_CIPHER_AES_192_CBC = 2,
+    CORE_CIPHER_AES_256_CBC = 3
+} CORE_BYTE;
 #define CORE_CIPHER_COUNT 3 /* valid values are 1..CORE_CIPHER_COUNT */
 
 /* What becomes of the end of a unit that is no whole block. CLEAR: whole blocks are encrypted, the rest passes
  * as it is. */
-enum core_padding { CORE_PADDING_NONE = 0, CORE_PADDING_PKCS7 = 1, CORE_PADDING_CLEAR = 2 };
+enum core_padding { CORE_PADDING_NONE = 0, CORE_PADDING_PKCS7 = 1, CORE_PADDING_CLEAR = 2 } CORE_BYTE;
 
 /* What is encrypted as one: the whole stream, each packet padded by itself; or a message of one packet or
  * more, padded at its end. */
-enum core_unit { CORE_UNIT_STREAM = 0, CORE_UNIT_MESSAGE = 1 };
+enum core_unit { CORE_UNIT_STREAM = 0, CORE_UNIT_MESSAGE = 1 } CORE_BYTE;
 
 /* Where the IV of a message comes from: the last ciphertext block of the one before; the same for all; its
  * number, as 16 bytes, big-endian; 16 bytes ahead of its first packet's payload; drawn by the server. */
@@ -31,18 +38,18 @@ enum core_iv {
     CORE_IV_COUNTER = 2,
     CORE_IV_EXPLICIT = 3,
     CORE_IV_RANDOM = 4
-};
+} CORE_BYTE;
 
 /* What the server does with the packets. */
-enum core_direction { CORE_DIRECTION_ENCRYPT = 0, CORE_DIRECTION_DECRYPT = 1 };
+enum core_direction { CORE_DIRECTION_ENCRYPT = 0, CORE_DIRECTION_DECRYPT = 1 } CORE_BYTE;
 
 /* What a packet consists of: TS: transport-stream packets (core/transport_stream.h), each of which is encrypted by
  * itself. */
-enum core_records { CORE_RECORDS_NONE = 0, CORE_RECORDS_TS = 1 };
+enum core_records { CORE_RECORDS_NONE = 0, CORE_RECORDS_TS = 1 } CORE_BYTE;
 
 /* What is put behind a message, so that who has the key can tell that it is genuine (encrypt, then MAC): HMAC-SHA-256 of
  * an id that the stream's owner chose, the message's number, its IV and its ciphertext, cut to 16 bytes. */
-enum core_mac { CORE_MAC_NONE = 0, CORE_MAC_HMAC_SHA_256_128 = 1 };
+enum core_mac { CORE_MAC_NONE = 0, CORE_MAC_HMAC_SHA_256_128 = 1 } CORE_BYTE;
 
 #define CORE_MAC_BYTES          16 /* of a code, and of its id */
 #define CORE_BLOCK_BYTES        16 /* AES block, IV and chaining value */
@@ -73,9 +80,9 @@ struct core_stream_spec {
     bool by_lane;    /* through a lane, not a socket: its connection's, no part of the contract */
     uint32_t audit_one_in; /* on a GPU one packet in so many is encrypted by CPU as well; 0: none. The
                               server's choice, no part of the contract */
+    uint64_t first_unit;   /* number of the first message, with COUNTER or a MAC; else 0 */
     enum core_unit unit;
     enum core_iv iv;
-    uint64_t first_unit; /* number of the first message, with COUNTER or a MAC; else 0 */
     /* Pattern: of each message so many blocks are encrypted, so many pass as they are, and so on; their chain goes
      * from one encrypted block to the next. 0 and 0: all are encrypted. 1 and 9 is what `cbcs` prescribes for
      * video (ISO 23001-7). */

@@ -198,7 +198,7 @@ static void *grown(void *array, size_t bytes, core_status *status)
 /* Where a part fails the others are larger than they need be, no more. */
 static core_status grow_streams(struct admission *admission)
 {
-    uint32_t capacity = admission->capacity < 64 ? 64 : 2 * admission->capacity;
+    uint32_t capacity = admission->capacity < 64 ? 64 : admission->capacity + admission->capacity / 4;
     core_status status = CORE_OK;
     admission->record = grown(admission->record, capacity * sizeof *admission->record, &status);
     admission->listed = grown(admission->listed, capacity * sizeof *admission->listed, &status);

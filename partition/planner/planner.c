@@ -53,7 +53,8 @@ bool partition_planner_in_force(const struct partition_planner *planner,
 
 core_status planner_reserve(struct partition_planner *planner)
 {
-    uint32_t capacity = planner->capacity < RESERVATIONS_MIN ? RESERVATIONS_MIN : 2 * planner->capacity;
+    uint32_t capacity =
+        planner->capacity < RESERVATIONS_MIN ? RESERVATIONS_MIN : planner->capacity + planner->capacity / 4;
 
     /* A free number is given out before there are more. */
     if (admission_streams(planner->admission) < planner->capacity)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define SLOT_HEADER_BYTES (PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES)
-#define QUEUE_SPARE_BYTES 2048u
+#define SPARE_BYTES_MAX   2048u
 #define CACHE_LINE        64u
 #define STAGGER_LINES     7u
 #define PACKETS_MAX       (UINT32_C(1) << 31) /* from so many on they are too many */
@@ -33,7 +33,7 @@ static struct server_packet *packet_at(const struct server_block *block, uint32_
 
 uint32_t server_stream_queue_packets(const struct core_stream_spec *spec, uint32_t backlog_packets)
 {
-    return backlog_packets + (uint32_t)(QUEUE_SPARE_BYTES / packet_stride(spec));
+    return backlog_packets + (packet_stride(spec) <= SPARE_BYTES_MAX ? 1 : 0);
 }
 
 uint32_t server_stream_gpu_packets(const struct core_stream_spec *spec)

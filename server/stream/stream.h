@@ -209,7 +209,7 @@ struct server_block {
 };
 
 /* Packets the server holds for a stream: as many as its contract may have inside at once
- * (perfmodel_cpu_backlog_packets), and as many more as fit, with their records, into 2 KiB. */
+ * (perfmodel_cpu_backlog_packets), and one that comes ahead of it, where that takes no more than 2 KiB. */
 uint32_t server_stream_queue_packets(const struct core_stream_spec *spec, uint32_t backlog_packets);
 
 /* Packets that the contract may have inside a GPU at once: all that are eligible within its latency bound. As

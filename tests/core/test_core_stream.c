@@ -127,7 +127,7 @@ static void ciphers_have_names_and_key_sizes(void **state)
 static void unknown_ciphers_are_told(void **state)
 {
     (void)state;
-    static const int values[] = {-1, 0, 4, 1000};
+    static const int values[] = {0, 4, 255};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         assert_null(core_cipher_name((enum core_cipher)values[i]));
         assert_int_equal(core_cipher_key_bytes((enum core_cipher)values[i]), 0);

@@ -48,6 +48,18 @@ static struct server_packet *accept_packet(struct server_stream *stream, uint32_
     return packet;
 }
 
+/* Beside those that the contract may have inside at once. */
+static void one_packet_may_come_ahead(void **state)
+{
+    struct core_stream_spec spec = base_spec;
+    (void)state;
+    assert_int_equal(server_stream_queue_packets(&spec, 4), 5);
+    spec.packet_bytes = 1400;
+    assert_int_equal(server_stream_queue_packets(&spec, 1), 2);
+    spec.packet_bytes = 2048; /* with its record more than 2 KiB */
+    assert_int_equal(server_stream_queue_packets(&spec, 4), 4);
+}
+
 static void slots_have_room_and_do_not_overlap(void **state)
 {
     struct test_random random = {.state = 6};
@@ -526,6 +538,8 @@ static void who_takes_no_part_in_shared_slots(void **state)
             stream->units.gpu = gpu;
         if (i == SLOW_READER)
             stream->client = &slow;
+        if (i == EARLY) /* its own are as many as come here in time, and one */
+            server_stream_adopt(stream, server_block_create(&specs[i], 2, 0));
         for (int n = 0; i == EARLY && n < 3; n++)
             assert_true(accept_packet(stream, 64, NOW_NS, NO_LIMIT)->hot);
         struct server_packet *own = take_next(stream);
@@ -644,6 +658,7 @@ static void shared_slots_in_use_outlast_a_retirement(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_packet_may_come_ahead),
         cmocka_unit_test(slots_have_room_and_do_not_overlap),
         cmocka_unit_test(packets_come_from_a_bounded_pool),
         cmocka_unit_test(blocks_are_adopted_and_retired),
