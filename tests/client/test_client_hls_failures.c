@@ -2,6 +2,7 @@
  * came is published all the same, encrypted as its playlist says. */
 #include "core/realtime.h"
 #include "core/secret.h"
+#include "tests/support/allocator.h"
 #include "tests/support/hls_rig.h"
 
 #include <errno.h>
@@ -34,9 +35,6 @@ static bool fails(void)
     return true;
 }
 
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *block, size_t bytes);
 char *__real_strdup(const char *text);
 FILE *__real_open_memstream(char **text, size_t *bytes);
 ssize_t __real_getrandom(void *bytes, size_t count, unsigned flags);
@@ -47,9 +45,6 @@ core_status __real_core_thread_start(pthread_t *thread, const struct core_thread
                                      void *(*run)(void *), void *argument, struct core_error *not_permitted,
                                      struct core_error *error);
 core_ns __real_core_time_now_ns(void);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *block, size_t bytes);
 char *__wrap_strdup(const char *text);
 FILE *__wrap_open_memstream(char **text, size_t *bytes);
 ssize_t __wrap_getrandom(void *bytes, size_t count, unsigned flags);
@@ -60,21 +55,6 @@ core_status __wrap_core_thread_start(pthread_t *thread, const struct core_thread
                                      void *(*run)(void *), void *argument, struct core_error *not_permitted,
                                      struct core_error *error);
 core_ns __wrap_core_time_now_ns(void);
-
-void *__wrap_malloc(size_t bytes)
-{
-    return fails() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    return fails() ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *block, size_t bytes)
-{
-    return fails() ? NULL : __real_realloc(block, bytes);
-}
 
 char *__wrap_strdup(const char *text)
 {
@@ -211,5 +191,6 @@ static void publishes_whatever_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(publishes_whatever_fails)};
+    test_allocator_fails = fails;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

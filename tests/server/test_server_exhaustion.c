@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 
 #include "core/secret.h"
+#include "tests/support/allocator.h"
 #include "tests/support/gpu_server.h"
 #include "tests/support/require.h"
 #include "tests/support/stream.h"
@@ -22,13 +23,7 @@
 
 /* ---- the allocator ---- */
 
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *block, size_t bytes);
 void *__real_core_secret_alloc(size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *block, size_t bytes);
 void *__wrap_core_secret_alloc(size_t bytes);
 
 static _Atomic int64_t calls; /* on the server's threads, since the start of the run */
@@ -50,21 +45,6 @@ static bool fails(void)
         return false;
     atomic_fetch_add(&failed, 1);
     return true;
-}
-
-void *__wrap_malloc(size_t bytes)
-{
-    return fails() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    return fails() ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *block, size_t bytes)
-{
-    return fails() ? NULL : __real_realloc(block, bytes);
 }
 
 void *__wrap_core_secret_alloc(size_t bytes)
@@ -231,5 +211,6 @@ int main(void)
         cmocka_unit_test(on_workers),
         cmocka_unit_test(on_a_gpu),
     };
+    test_allocator_fails = fails;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

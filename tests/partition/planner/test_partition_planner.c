@@ -12,6 +12,7 @@
 
 #include "partition/planner/internal.h"
 #include "tests/support/admission.h"
+#include "tests/support/allocator.h"
 
 #define MS          CORE_NS_PER_MS
 #define WORKERS     2
@@ -26,33 +27,11 @@
 
 /* ---- the allocator, which takes the place of the real one by the linker (--wrap in CMakeLists.txt) ---- */
 
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *block, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *block, size_t bytes);
-
 static int allocations_left = INT_MAX; /* then there is no memory */
 
 static bool fails(void)
 {
     return allocations_left != INT_MAX && allocations_left-- <= 0;
-}
-
-void *__wrap_malloc(size_t bytes)
-{
-    return fails() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    return fails() ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *block, size_t bytes)
-{
-    return fails() ? NULL : __real_realloc(block, bytes);
 }
 
 /* ---- the host ---- */
@@ -1281,5 +1260,6 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(planner_ends_during_a_search, set_up_for_crowd, tear_down),
     };
+    test_allocator_fails = fails;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
