@@ -100,9 +100,6 @@ void server_io_admit_stall(struct server_io *io, core_ns now_ns);
 
 /* Marks a connection to be flushed (and resumed, if paused) at the end of the turn. */
 void server_io_mark(struct server_connection *connection);
-/* Hands over a packet that was accepted: to its worker if eligible, else to the waiting streams. */
-void server_io_submit(struct server_io *io, struct server_stream *stream, struct server_packet *packet,
-                      core_ns now_ns);
 /* A connection without streams has something to read: it is read when those that came before it have been, a
  * few in each turn. What it sends is no packet, so its time of arrival matters to no deadline. */
 void server_io_put_off(struct server_connection *connection);

@@ -2,6 +2,7 @@
 #include "server/net/io.h"
 #include "server/net/keys.h"
 #include "server/net/lane.h"
+#include "server/net/units.h"
 #include "server/stream/advance.h"
 #include "server/stream/backup.h"
 
@@ -612,7 +613,7 @@ void server_frame_data(struct server_connection *connection, struct server_packe
             stream->account.policed++;
             server_stats_add(&io->stats.policed, 1);
         }
-        server_io_submit(io, stream, packet, now_ns);
+        server_units_submit(io, stream, packet, now_ns);
         return;
     }
     server_stats_add(&io->stats.rejected, 1);
