@@ -5,11 +5,18 @@
 
 #define CAPACITY_MIN 16
 
+/* Where an id is looked for first. Servers count up: times this number, which is odd (Knuth's multiplicative hash),
+ * neighbours lie apart, so that runs are short, and no two of `capacity` ids in a row have the same home. */
+static size_t home_of(const struct client_streams *streams, uint32_t id)
+{
+    return id * UINT32_C(2654435761) & (streams->capacity - 1);
+}
+
 /* The slot that has the id, or the free one where it would go. */
 static struct client_stream *probe(const struct client_streams *streams, uint32_t id)
 {
     size_t mask = streams->capacity - 1;
-    size_t slot = id & mask;
+    size_t slot = home_of(streams, id);
     while (streams->slots[slot].id != 0 && streams->slots[slot].id != id)
         slot = (slot + 1) & mask;
     return &streams->slots[slot];
@@ -61,7 +68,7 @@ void client_streams_remove(struct client_streams *streams, struct client_stream 
     size_t gap = (size_t)(stream - streams->slots);
     streams->count--;
     for (size_t slot = (gap + 1) & mask; streams->slots[slot].id != 0; slot = (slot + 1) & mask) {
-        size_t home = streams->slots[slot].id & mask;
+        size_t home = home_of(streams, streams->slots[slot].id);
         if (((slot - home) & mask) >= ((slot - gap) & mask)) {
             streams->slots[gap] = streams->slots[slot];
             gap = slot;

@@ -41,6 +41,24 @@ static void test_streams_keep_their_state_while_growing(void **state)
     client_streams_free(&streams);
 }
 
+/* A server counts up; to find or remove a stream takes a few steps all the same, however many there are. */
+static void test_streams_of_ids_in_a_row(void **state)
+{
+    (void)state;
+    struct client_streams streams = {0};
+    for (uint32_t id = 1; id <= 10000; id++) {
+        size_t run = 0;
+        assert_int_equal(client_streams_reserve(&streams, streams.count + 1), CORE_OK);
+        const struct client_stream *slot = client_streams_insert(&streams, id);
+        while (slot > streams.slots && slot[-1].id != 0)
+            slot--;
+        for (; slot < streams.slots + streams.capacity && slot->id != 0; slot++)
+            run++;
+        assert_in_range(run, 1, 16);
+    }
+    client_streams_free(&streams);
+}
+
 /* Ids that all want the same few slots, inserted and removed in a changing order. */
 static void test_streams_of_colliding_ids(void **state)
 {
@@ -112,6 +130,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_streams_empty),
         cmocka_unit_test(test_streams_keep_their_state_while_growing),
+        cmocka_unit_test(test_streams_of_ids_in_a_row),
         cmocka_unit_test(test_streams_of_colliding_ids),
         cmocka_unit_test(test_requests_limit_and_order),
         cmocka_unit_test(test_requests_ids_do_not_come_back_soon),
