@@ -19,7 +19,7 @@ void inputgen_map_free(struct inputgen_map *map)
 }
 
 /* Where the key belongs: Fibonacci hashing spreads runs of ids and strides. */
-static uint32_t evacuated_gpu_of(const struct inputgen_map *map, uint32_t key)
+static uint32_t home_of(const struct inputgen_map *map, uint32_t key)
 {
     uint32_t at = key * UINT32_C(0x9E3779B1);
     return (at ^ at >> 15) & map->mask;
@@ -28,7 +28,7 @@ static uint32_t evacuated_gpu_of(const struct inputgen_map *map, uint32_t key)
 /* The key's slot, or the free one behind its home. */
 static struct inputgen_map_slot *slot_of(const struct inputgen_map *map, uint32_t key)
 {
-    uint32_t at = evacuated_gpu_of(map, key);
+    uint32_t at = home_of(map, key);
     while (map->slots[at & map->mask].item && map->slots[at & map->mask].key != key)
         at++;
     return &map->slots[at & map->mask];
@@ -53,7 +53,7 @@ void *inputgen_map_remove(struct inputgen_map *map, uint32_t key)
     /* Whoever stands behind the hole because its home was taken moves up, so that a search finds it. */
     uint32_t at = (uint32_t)(hole - map->slots);
     for (uint32_t next = (at + 1) & map->mask; map->slots[next].item; next = (next + 1) & map->mask) {
-        uint32_t home = evacuated_gpu_of(map, map->slots[next].key);
+        uint32_t home = home_of(map, map->slots[next].key);
         if (((next - home) & map->mask) < ((next - at) & map->mask))
             continue;
         map->slots[at] = map->slots[next];
