@@ -1,11 +1,11 @@
 /* millrace-bench calibrate: a hardware profile of this machine, for the server's `profile:`.
  *
  * The first round chooses burst and piece size, the others measure with the same; of every figure the largest
- * is kept, and how far the rounds lie apart is told. Then the GPUs (bench/gpu_calibrate.h). */
+ * is kept, and how far the rounds lie apart is told. Then the GPUs (bench/gpu/calibrate.h). */
 #include "server/calibrate/calibrate.h"
 #include "bench/bench.h"
-#include "bench/gpu_journal.h"
-#include "bench/gpu_profile.h"
+#include "bench/gpu/journal.h"
+#include "bench/gpu/profile.h"
 #include "bench/machine.h"
 #include "bench/options.h"
 #include "config/profile.h"

@@ -4,7 +4,7 @@
  * the host's pages (gpu/copy_limits.h). */
 #include "bench/bench.h"
 #include "bench/document.h"
-#include "bench/gpu_card.h"
+#include "bench/gpu/card.h"
 #include "bench/machine.h"
 #include "bench/options.h"
 #include "bench/samples.h"

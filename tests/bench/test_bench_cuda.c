@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/gpu_measurer.h"
+#include "bench/gpu/measurer.h"
 #include "config/profile.h"
 #include "server/gpu/batcher.h"
 #include "tests/support/command.h"

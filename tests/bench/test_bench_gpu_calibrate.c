@@ -7,11 +7,11 @@
 
 #include <cmocka.h>
 
-#include "bench/gpu_calibrate.h"
-#include "bench/gpu_fit.h"
-#include "bench/gpu_journal.h"
-#include "bench/gpu_profile.h"
-#include "bench/gpu_report.h"
+#include "bench/gpu/calibrate.h"
+#include "bench/gpu/fit.h"
+#include "bench/gpu/journal.h"
+#include "bench/gpu/profile.h"
+#include "bench/gpu/report.h"
 #include "bench/machine.h"
 #include "gpu/emulated_tell.h"
 #include "gpu/kernel.h"

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "bench/machine.h"
-#include "bench/pipeline_report.h"
+#include "bench/pipeline/report.h"
 #include "bench/pool.h"
 #include "tests/support/command.h"
 

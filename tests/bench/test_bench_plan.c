@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "bench/plan_sets.h"
+#include "bench/plan/sets.h"
 #include "tests/support/command.h"
 
 #include <jansson.h>

@@ -5,7 +5,7 @@
  *
  * WORDS is as `millrace ts` reads it, but for times: the words follow each other as lines do. It is read when a word is
  * needed. What can not be descrambled is an error. "ready" is printed once it listens. */
-#include "bench/ts_descramble.h"
+#include "bench/ts/descramble.h"
 #include "client/ts/packet.h"
 #include "client/ts/sockets.h"
 #include "core/value.h"
