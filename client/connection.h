@@ -4,7 +4,7 @@
  * lock held; one named millrace_... takes it, and is where words of the public interface become those of core
  * (client/translate.h).
  *
- * A connection dies once, by client_fail; from then on only client_cause speaks of it. */
+ * A connection dies once, by client_fail; from then on only client_alive tells of it. */
 #ifndef MILLRACE_CLIENT_CONNECTION_H
 #define MILLRACE_CLIENT_CONNECTION_H
 

@@ -1,8 +1,6 @@
 /* A lane in the place of the socket (core/lane.h): asked for where the server has them, right after WELCOME. */
 #include "client/lane.h"
 
-#include "core/protocol.h"
-
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -102,8 +102,6 @@ static core_status put_request(struct millrace *connection, struct client_reques
     return status;
 }
 
-/* What would break the frame's format, and with it the connection, is refused here; the contract itself is
- * for the server to judge. */
 static core_status check_key(enum protocol_key_kind kind, const uint8_t *key, uint32_t bytes,
                              struct core_error *error)
 {
@@ -122,6 +120,8 @@ static core_status check_key(enum protocol_key_kind kind, const uint8_t *key, ui
                           PROTOCOL_KEY_NAME_MAX, bytes, (int)kind);
 }
 
+/* What would break the frame's format, and with it the connection, is refused here; the contract itself is
+ * for the server to judge. */
 core_status client_send_open(struct millrace *connection, enum protocol_type type,
                              const struct protocol_open *open, uint32_t *request_id, struct core_error *error)
 {

@@ -1,6 +1,5 @@
 #include "config/profile.h"
 
-#include "config/file.h"
 #include "config/profile_gpu.h"
 #include "config/report.h"
 #include "config/yaml.h"

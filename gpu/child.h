@@ -13,7 +13,6 @@
 #include "gpu/resizer.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 /* The descriptors that the server hands over, by number. Everything above is closed. */
 enum {

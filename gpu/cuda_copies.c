@@ -3,7 +3,6 @@
 
 #include "core/proc.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -15,7 +15,6 @@
 #include "gpu/emulation.h"
 #include "gpu/kernel.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

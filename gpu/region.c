@@ -1,7 +1,6 @@
 #include "gpu/region.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>

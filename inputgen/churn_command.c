@@ -3,7 +3,6 @@
 #include "inputgen/command_run.h"
 #include "inputgen/commands.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
 #include "core/transport_stream.h"
 #include "inputgen/streams.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

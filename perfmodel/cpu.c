@@ -3,7 +3,6 @@
 #include "perfmodel/wide.h"
 
 #include <assert.h>
-#include <stddef.h>
 
 #define FS_PER_NS      1000000
 #define IO_RESTS_SHARE 16

@@ -1,6 +1,5 @@
 #include "perfmodel/flow.h"
 
-#include "perfmodel/cpu.h"
 #include "perfmodel/majorant.h"
 #include "perfmodel/wide.h"
 
@@ -221,20 +220,20 @@ void perfmodel_flow_gpu_destroy(struct perfmodel_flow_gpu *card)
 /* ---- stages ---- */
 
 /* Batches of a period, in the long run: bytes of one, and of the longest job. */
-struct default_period {
+struct batch_period {
     core_ns period_ns;
     perfmodel_wide mean, job;
 };
 
 /* What the lines are asked for. */
 struct question {
-    struct default_period default_period; /* at which a line is to be stable, */
-    struct default_period other; /* and here, too, where a run has batches of two periods; else the same */
-    uint64_t jobs;               /* n, of both periods */
-    perfmodel_wide job, first;   /* of a run's first batch: bytes of the longest job, and all */
-    perfmodel_wide full;         /* bytes of the fullest batch */
-    perfmodel_wide tables;       /* bytes that go up with the jobs */
-    core_ns host_ns;             /* T_H of the batch with most packets, of both periods */
+    struct batch_period period; /* at which a line is to be stable, */
+    struct batch_period other;  /* and here, too, where a run has batches of two periods; else the same */
+    uint64_t jobs;              /* n, of both periods */
+    perfmodel_wide job, first;  /* of a run's first batch: bytes of the longest job, and all */
+    perfmodel_wide full;        /* bytes of the fullest batch */
+    perfmodel_wide tables;      /* bytes that go up with the jobs */
+    core_ns host_ns;            /* T_H of the batch with most packets, of both periods */
 };
 
 /* A stage, in ns times 2^40: a batch in the long run; and the bound, on a line that is stable. Made from the
@@ -253,7 +252,7 @@ struct taken {
 
 static struct answer answer_start(const struct question *question)
 {
-    return (struct answer){.limit = question->default_period.period_ns * LINE_NS,
+    return (struct answer){.limit = question->period.period_ns * LINE_NS,
                            .other_limit = question->other.period_ns * LINE_NS};
 }
 
@@ -316,12 +315,11 @@ static struct answer ask_kernel(const struct perfmodel_flow_gpu *card, const str
     struct perfmodel_majorant_walk walk = perfmodel_majorant_to(&card->kernel, all.x, all.y);
     struct perfmodel_line line = perfmodel_majorant_flat(&card->kernel, all.y);
     do {
-        const struct default_period *default_period = &question->default_period, *other = &question->other;
+        const struct batch_period *period = &question->period, *other = &question->other;
         if (line.slope <= PERFMODEL_LINE_MOST)
-            take(&answer,
-                 (struct taken){launch + line.start * default_period->job + line.slope * default_period->mean,
-                                launch + line.start * other->job + line.slope * other->mean,
-                                launch + line.start * question->job + line.slope * question->first});
+            take(&answer, (struct taken){launch + line.start * period->job + line.slope * period->mean,
+                                         launch + line.start * other->job + line.slope * other->mean,
+                                         launch + line.start * question->job + line.slope * question->first});
     } while (perfmodel_majorant_next(&card->kernel, &walk, &line));
     return answer;
 }
@@ -360,7 +358,7 @@ static struct answer ask_copy(const struct perfmodel_flow_gpu *card, enum perfmo
         return answer;
     while (perfmodel_majorant_next(copy, &walk, &line))
         if (line.slope <= PERFMODEL_LINE_MOST)
-            take(&answer, (struct taken){line_at(&line, question->default_period.mean + more),
+            take(&answer, (struct taken){line_at(&line, question->period.mean + more),
                                          line_at(&line, question->other.mean + more),
                                          line_at(&line, question->first + more)});
     return answer;
@@ -423,7 +421,7 @@ static bool lines_open(const struct perfmodel_flow_gpu *card, enum perfmodel_dir
     lines->begun = false;
     lines->copy = direction == PERFMODEL_UP ? &card->up : &card->down;
     lines->tables = direction == PERFMODEL_UP ? question->tables : 0;
-    lines->mean = question->default_period.mean + lines->tables;
+    lines->mean = question->period.mean + lines->tables;
     return walk_copy(card, direction, question, &lines->walk, &lines->line);
 }
 
@@ -597,7 +595,7 @@ static perfmodel_wide latency_least(const struct perfmodel_flow_gpu *card, const
     uint64_t up = (uint64_t)(question->full + question->tables), down = (uint64_t)question->full;
     perfmodel_wide up_ns = perfmodel_copy_ns(card->gpu, PERFMODEL_UP, card->busy, up);
     perfmodel_wide down_ns = perfmodel_copy_ns(card->gpu, PERFMODEL_DOWN, card->busy, down);
-    return (perfmodel_wide)question->default_period.period_ns + question->host_ns + bound_ns(kernel) +
+    return (perfmodel_wide)question->period.period_ns + question->host_ns + bound_ns(kernel) +
            (turns ? 2 : 1) * up_ns + down_ns;
 }
 
@@ -640,25 +638,25 @@ static void judge_stages(const struct perfmodel_flow_gpu *card, const struct per
         judge_latency(card, load, verdict);
 }
 
-static struct default_period default_period_of(const struct perfmodel_flow_load *load, core_ns period_ns)
+static struct batch_period batch_period_of(const struct perfmodel_flow_load *load, core_ns period_ns)
 {
-    struct default_period default_period = {.period_ns = period_ns, .mean = in_period(load->rate, period_ns)};
-    default_period.job = load->job_burst_bytes + in_period(load->job_rate, period_ns);
-    default_period.job -= default_period.job % load->unit_bytes;
-    return default_period;
+    struct batch_period period = {.period_ns = period_ns, .mean = in_period(load->rate, period_ns)};
+    period.job = load->job_burst_bytes + in_period(load->job_rate, period_ns);
+    period.job -= period.job % load->unit_bytes;
+    return period;
 }
 
 static struct question question_of(const struct perfmodel_flow_gpu *card,
                                    const struct perfmodel_flow_load *load, core_ns period_ns)
 {
     struct question question = {
-        .default_period = default_period_of(load, period_ns),
+        .period = batch_period_of(load, period_ns),
         .jobs = perfmodel_flow_batch_jobs(load, period_ns),
         .host_ns = perfmodel_gpu_host_ns(card->gpu, perfmodel_flow_batch_packets(load, period_ns))};
     question.tables = (perfmodel_wide)question.jobs * card->gpu->job_bytes;
-    question.other = question.default_period;
-    question.job = question.default_period.job;
-    question.full = question.first = load->burst_bytes + question.default_period.mean;
+    question.other = question.period;
+    question.job = question.period.job;
+    question.full = question.first = load->burst_bytes + question.period.mean;
     return question;
 }
 
@@ -667,7 +665,7 @@ static struct perfmodel_flow_verdict judge(const struct perfmodel_flow_gpu *card
                                            const struct question *question,
                                            const struct perfmodel_stages *fullest, int64_t room_ppb)
 {
-    struct perfmodel_flow_verdict verdict = {.period_ns = question->default_period.period_ns,
+    struct perfmodel_flow_verdict verdict = {.period_ns = question->period.period_ns,
                                              .headroom_ppb = PERFMODEL_PPB,
                                              .batch_bytes = saturated(question->full)};
     if (question->full + question->tables > BATCH_MOST || question->job > BATCH_MOST ||
@@ -720,7 +718,7 @@ static struct question question_of_both(const struct perfmodel_flow_gpu *card,
 {
     struct question question = question_of(card, load, first_ns);
     const struct question other = question_of(card, load, other_ns);
-    question.other = other.default_period;
+    question.other = other.period;
     question.host_ns = core_time_max(question.host_ns, other.host_ns);
     question.jobs = larger(question.jobs, other.jobs);
     question.tables = question.tables > other.tables ? question.tables : other.tables;

@@ -1,7 +1,6 @@
 /* millraced: options, signals, readiness; everything else is server.h. */
 #include "core/log.h"
 #include "core/options.h"
-#include "core/secret.h"
 #include "core/standard.h"
 #include "server/journal.h"
 #include "server/server.h"

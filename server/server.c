@@ -337,7 +337,8 @@ static core_status create_ports(struct server *server, struct core_error *error)
     for (uint32_t i = 0; i < server->io_count; i++)
         if (server_gpu_ports_create(&server->ios[i]->streams) != CORE_OK ||
             server_stats_make(&server->ios[i]->stats, server_units(server)) != CORE_OK)
-            return core_error_set(error, CORE_NO_MEMORY, "no memory for the figures of the units");
+            return core_error_set(error, CORE_NO_MEMORY,
+                                  "no memory for the GPUs' ports or the figures of the units");
     return CORE_OK;
 }
 

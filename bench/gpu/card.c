@@ -4,14 +4,11 @@
 #include "core/proc.h"
 #include "gpu/kernel.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 

@@ -1,7 +1,6 @@
 #include "bench/pipeline/threads.h"
 #include "core/node.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>

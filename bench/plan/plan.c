@@ -13,7 +13,7 @@
 #define REPETITIONS_MIN 5
 #define PROBES          5000 /* of each kind, beside an admission state, in a second */
 #define PROBES_LEAST    50
-#define HEADROOM        1.5 /* how much slower the streams of an admission are than a new plan could carry */
+#define HEADROOM        1.5 /* how much slower the standing streams are than a new plan could carry */
 
 struct options {
     struct bench_setup setup;

@@ -101,12 +101,12 @@ void bench_plan_report_standing(struct bench_plan_report *report, struct bench_s
                          "guaranteed_refuse_us", percentiles(&times->unbacked)));
         return;
     }
-    if (!report->admission) {
+    if (!report->standing) {
         puts("\nOne stream beside those that stand, microseconds:");
         printf("  %8s %9s  %-28s %8s %9s %9s %9s\n", "standing", "slowness", "", "times", "half", "p99",
                "most");
     }
-    report->admission = true;
+    report->standing = true;
     print_samples(times, "each of these, as it came", &times->fill);
     print_samples(times, "one more", &times->admit);
     print_samples(times, "one less", &times->release);

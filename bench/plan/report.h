@@ -19,7 +19,7 @@ struct bench_plan_timing {
 
 struct bench_plan_report {
     json_t *document; /* NULL: a table */
-    bool admission;   /* the table's second head is printed */
+    bool standing;    /* the table's second head is printed */
 };
 
 CORE_CHECKED core_status bench_plan_report_begin(struct bench_plan_report *report,

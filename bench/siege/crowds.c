@@ -1,6 +1,5 @@
 /* Attacks by connections: many, silent, broken, slow. */
 #include "bench/siege/siege.h"
-#include "core/address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -208,8 +208,8 @@ core_status siege_honest_start(const struct siege_attack *attack, const char *ad
         honest_free(honest);
         return status;
     }
-    const core_ns timeout_ns = core_time_now_ns() + START_NS;
-    while (!atomic_load(&honest->running) && !atomic_load(&honest->ended) && core_time_now_ns() < timeout_ns)
+    const core_ns until_ns = core_time_now_ns() + START_NS;
+    while (!atomic_load(&honest->running) && !atomic_load(&honest->ended) && core_time_now_ns() < until_ns)
         core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
     status = core_thread_start(&honest->prober, &prober, probe, honest, NULL, error);
     if (status != CORE_OK) {

@@ -4,7 +4,6 @@
 #include "client/millrace.h"
 #include "inputgen/replay_process.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -5,7 +5,6 @@
 #include "client/ts/sockets.h"
 #include "client/ts/tables.h"
 
-#include <netdb.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>

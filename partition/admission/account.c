@@ -1,4 +1,4 @@
-/* Standing plans: what units are charged for their streams, and for what may come to them. */
+/* Admission: what units are charged for their streams, and for what may come to them. */
 #include "partition/admission/internal.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* Standing plans: the account. Decisions are in decide.c, plans anew in replan.c. */
+/* Admission: the account. Decisions are in decide.c, plans anew in replan.c. */
 #include "partition/admission/internal.h"
 #include "partition/admission/unit_worker.h"
 
@@ -87,7 +87,7 @@ core_status admission_create(struct admission **admission, const struct config_p
                               worker_count, io_count, THREADS_MAX);
     struct admission *made = calloc(1, sizeof *made);
     if (made == NULL)
-        return core_error_set(error, CORE_NO_MEMORY, "no memory for a standing plan");
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the admission state");
     made->worker_count = worker_count;
     made->io_count = io_count;
     made->free = ADMISSION_NONE;

@@ -27,7 +27,7 @@
  *
  *     interval t    burst k + ceil((d_g + delta) / t)    latency d - d_g - delta,
  *
- * delta being the time from the failure until the packets are sent to the backup (set_detection). *Proof
+ * delta being the time from the failure until the packets are sent to the backup (admission_set_detection). *Proof
  * that this is enough.* Let the failover be at tau <= failure + delta. Packets that became eligible by
  * failure - d_g were delivered. So every packet that the backup gets was eligible after tau - d_g - delta. Packets
  * that the GPU lost arrive at tau, later packets when they are eligible. So a window of length D has no more
@@ -200,7 +200,7 @@ const struct partition_gpu_plan *admission_batches(const struct admission *admis
  * A decision takes microseconds; finding the reason and the offer of a refusal takes up to thousands of
  * them. `cancelled` is asked before that and during it. Once it returns true it must do so until the question
  * is over: the search is then cut off, and constraint and offer of the refusal are undefined. To get them,
- * repeat the whole question. A copy of the plan has none. NULL: never. */
+ * repeat the whole question. A copy of the admission state has none. NULL: never. */
 typedef bool admission_cancel(void *owner);
 void admission_set_cancel(struct admission *admission, admission_cancel *cancelled, void *owner);
 

@@ -29,7 +29,7 @@ static int compare_movers(const void *a, const void *b)
 static size_t list_movers(struct partition_attempt *attempt, struct mover *mover)
 {
     const struct admission *admission = attempt->admission;
-    uint32_t request = admission->unit[attempt->plan->unit[admission->count]]->kind;
+    uint32_t new_kind = admission->unit[attempt->plan->unit[admission->count]]->kind;
     size_t count = 0;
     for (uint32_t n = 0; n < admission->count; n++) {
         const struct admission_record *record = &admission->record[admission->listed[n]];
@@ -37,7 +37,7 @@ static size_t list_movers(struct partition_attempt *attempt, struct mover *mover
         uint32_t kind = admission->unit[attempt->plan->unit[n]]->kind;
         struct perfmodel_flow_load load = perfmodel_flow_load_of(&record->spec, admission->profile);
         if (from != kind && !record->moved)
-            mover[count++] = (struct mover){from == request, load.rate, admission->listed[n], kind};
+            mover[count++] = (struct mover){from == new_kind, load.rate, admission->listed[n], kind};
     }
     qsort(mover, count, sizeof *mover, compare_movers);
     return count;

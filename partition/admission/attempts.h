@@ -8,7 +8,7 @@ struct partition_attempt {
     const struct admission *admission;
     const struct partition_demand *demand; /* of the new stream */
     uint32_t io;
-    /* Stream n of the plan is standing->listed[n], the last is the new stream. */
+    /* Stream n of the plan is admission->listed[n], the last is the new stream. */
     const struct partition_plan *plan;
     uint32_t unit;    /* that is to make room, */
     bool by_deadline; /* of its streams those with the shortest deadlines first; else the greatest jobs */

@@ -1,4 +1,4 @@
-/* Standing plans: whether the arenas of GPUs hold their batches, and the plans of these. */
+/* Admission: whether the arenas of GPUs hold their batches, and the plans of these. */
 #include "partition/admission/internal.h"
 
 #include <assert.h>

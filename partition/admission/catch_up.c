@@ -1,4 +1,4 @@
-/* Standing plans: moves on which packets may be held. */
+/* Admission: moves on which packets may be held. */
 #include "partition/admission/internal.h"
 
 /* Would the unit, a GPU at its present period, keep this instead of what it is charged for? */

@@ -1,4 +1,4 @@
-/* Standing plans: where a stream is placed. */
+/* Admission: where a stream is placed. */
 #include "partition/admission/internal.h"
 #include "partition/admission/unit_worker.h"
 

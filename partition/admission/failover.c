@@ -1,4 +1,4 @@
-/* Standing plans: guaranteed streams on GPUs, and the room that is held for them elsewhere. */
+/* Admission: guaranteed streams on GPUs, and the room that is held for them elsewhere. */
 #include "partition/admission/internal.h"
 #include "partition/admission/unit_worker.h"
 
@@ -26,7 +26,7 @@ static bool has_room(const struct partition_failover_question *question, uint32_
                      const struct partition_demand *demand, core_ns period_ns)
 {
     struct admission_refusal words;
-    return !question->request ||
+    return !question->is_new ||
            admission_batches_fit(question->admission, g, scenario, demand, period_ns, &words);
 }
 
@@ -313,7 +313,7 @@ bool partition_failover_ask(const struct admission *admission, const struct core
                             uint32_t g, enum partition_period period, struct admission_placement *placement)
 {
     const struct partition_failover_question question = {
-        .admission = admission, .spec = spec, .g = g, .period = period, .request = true};
+        .admission = admission, .spec = spec, .g = g, .period = period, .is_new = true};
     bool taken;
     return partition_failover_on_gpu(&question, placement, &taken);
 }

@@ -110,7 +110,7 @@ struct partition_failover_question {
     core_ns period_ns;
     const struct partition_demand *instead_of; /* what the GPU is charged for the stream; NULL: nothing */
     const struct admission_backup *present;    /* the backup that the stream has now; NULL: none */
-    bool request;                              /* batches are asked for room */
+    bool is_new;                               /* a new stream: batches are asked for room, too */
     bool whole;                                /* as if the GPU withheld no capacity from admission */
 };
 
@@ -192,7 +192,7 @@ bool admission_any_out(const struct admission *admission);
 /* Of a number in use. */
 struct admission_record *admission_record_of(struct admission *admission, uint32_t stream);
 
-/* Enters the stream, without any test, after a reserve; returns its number. A GPU's period is set before. */
+/* Enters the stream, without any test, after admission_allocate; returns its number. A GPU's period is set before. */
 uint32_t admission_insert(struct admission *admission, const struct core_stream_spec *spec, uint32_t io,
                           uint64_t handle, const struct admission_placement *placement);
 
@@ -207,7 +207,7 @@ CORE_CHECKED core_status admission_check(const struct admission *admission,
 void admission_add_demand(struct admission *admission, uint32_t stream);
 void admission_remove_demand(struct admission *admission, uint32_t stream);
 
-/* Charges its unit for `spec`, and the unit of its backup for what that makes of it, instead of what they are
+/* Charges its unit for `join`, and the unit of its backup for what that makes of it, instead of what they are
  * charged for now. */
 void admission_replace(struct admission *admission, uint32_t stream, const struct core_stream_spec *join);
 

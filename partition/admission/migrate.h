@@ -28,7 +28,7 @@ CORE_CHECKED core_status partition_migrations_renumber(const struct admission *a
                                                        const uint32_t *from, const uint32_t *to, size_t count,
                                                        uint32_t *number);
 
-/* The moves from `standing` to `after`, with as many as can be made in turn, and in which order, in front;
+/* The moves from `admission` to `after`, with as many as can be made in turn, and in which order, in front;
  * and whether the new stream is accepted then. */
 CORE_CHECKED core_status partition_migrations_order(const struct admission *admission,
                                                     const struct admission *after,

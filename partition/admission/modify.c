@@ -1,4 +1,4 @@
-/* Standing plans: another contract for a stream, on the unit that it is on. */
+/* Admission: another contract for a stream, on the unit that it is on. */
 #include "partition/admission/internal.h"
 #include "partition/admission/offer.h"
 #include "partition/admission/reasons.h"

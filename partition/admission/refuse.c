@@ -1,4 +1,4 @@
-/* Standing plans: why a stream is refused, and what would be accepted. */
+/* Admission: why a stream is refused, and what would be accepted. */
 #include "partition/admission/internal.h"
 #include "partition/admission/offer.h"
 #include "partition/admission/reasons.h"

@@ -1,4 +1,4 @@
-/* Standing plans: plans anew, with as few moves as do. */
+/* Admission: plans anew, with as few moves as do. */
 #include "partition/admission/attempts.h"
 #include "partition/admission/migrate.h"
 #include "perfmodel/demand.h"

@@ -1,4 +1,4 @@
-/* Private to partition: a unit of an admission plan, a worker or a GPU, behind one table of functions.
+/* Private to partition: a unit of the admission state, a worker or a GPU, behind one table of functions.
  *
  * A unit keeps the sums of its own streams' demand and, for the failure of each GPU, of the backups that it
  * serves then. Whatever is asked or entered is so in a *scenario*: PARTITION_OWN for the unit's own streams,

@@ -1,4 +1,4 @@
-/* Private to partition: a GPU, as a unit of an admission plan (unit.h).
+/* Private to partition: a GPU, as a unit of the admission state (unit.h).
  *
  * Keeps the load of its streams (perfmodel/flow.h) exactly: sums, the greatest job and the least d' in heaps,
  * and the sizes of packets for their divisor, so that a stream that has left leaves no trace. A question
@@ -48,7 +48,7 @@ core_ns partition_gpu_grid_ns(uint32_t n);
 /* Are these two idle GPUs that give the same answers? False if one is NULL. */
 bool partition_gpu_alike(const struct partition_gpu *a, const struct partition_gpu *b);
 
-/* A GPU without streams, one of `losses`; `kind` is the profile's. gpus and card must outlive it. */
+/* A GPU without streams, one of `failures`; `kind` is the profile's. gpus and card must outlive it. */
 CORE_CHECKED core_status partition_gpu_create(struct partition_gpu **gpu, struct partition_gpus *gpus,
                                               const struct perfmodel_flow_gpu *card, uint32_t kind,
                                               uint32_t failures);

@@ -1,4 +1,4 @@
-/* Private to partition: a worker, as a unit of an admission plan (unit.h).
+/* Private to partition: a worker, as a unit of the admission state (unit.h).
  *
  * Its test is that of perfmodel/demand.h, monotone in interval and latency bound. A scenario costs memory (a
  * demand grid) and time only while it has backups.

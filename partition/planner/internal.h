@@ -70,7 +70,7 @@ struct partition_planner {
     uint32_t changing; /* list: changes that await plans, or settle */
     struct planner_gpu *gpus;
     struct planner_pending *pending_requests; /* list, the oldest first */
-    uint32_t applicant_count;                 /* of these, that have not been answered */
+    uint32_t pending_count;                   /* of these, that have not been answered */
     struct planner_pending *searching;        /* NULL: no search is in progress */
 };
 
@@ -119,8 +119,8 @@ struct planner_move {
 bool planner_move(struct partition_planner *planner, const struct planner_move *move, char *reason,
                   size_t size);
 
-/* Begins the migration to reservation `to`, which the admission state has made, with `fits` memory. False:
- * released, and reason says why. */
+/* Begins the migration to reservation `to`, which the admission state has made. changes: the contract changes
+ * with it. False: released, and reason says why. */
 bool planner_begin(struct partition_planner *planner, const struct planner_move *move, uint32_t to,
                    bool changes, char *reason, size_t size);
 

@@ -219,7 +219,7 @@ void partition_planner_maintain(struct partition_planner *planner, core_ns now_n
 bool partition_planner_waits(const struct partition_planner *planner)
 {
     return planner->retired != PLANNER_NONE || planner->changing != PLANNER_NONE ||
-           planner->applicant_count > 0;
+           planner->pending_count > 0;
 }
 
 /* ---- life ---- */

@@ -16,7 +16,7 @@ static bool is_quiet(const struct partition_planner *planner, uint32_t gpu)
 {
     const struct planner_gpu *of = &planner->gpus[gpu];
 
-    return !of->out && !of->scanning && of->busy == 0 && planner->applicant_count == 0 &&
+    return !of->out && !of->scanning && of->busy == 0 && planner->pending_count == 0 &&
            planner->host.plan_in_force(planner->context, gpu) ==
                admission_batches(planner->admission, gpu)->number;
 }

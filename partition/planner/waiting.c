@@ -54,7 +54,7 @@ static void *take_request(struct planner_pending *pending)
 {
     void *request = pending->request;
 
-    pending->planner->applicant_count--;
+    pending->planner->pending_count--;
     pending->request = NULL;
     return request;
 }
@@ -208,7 +208,7 @@ bool partition_planner_wait(struct partition_planner *planner, const struct core
 {
     struct planner_pending **link = &planner->pending_requests;
     struct planner_pending *pending =
-        planner->applicant_count < PENDING_MAX ? calloc(1, sizeof *pending) : NULL;
+        planner->pending_count < PENDING_MAX ? calloc(1, sizeof *pending) : NULL;
 
     if (pending == NULL)
         return false;
@@ -220,7 +220,7 @@ bool partition_planner_wait(struct partition_planner *planner, const struct core
     while (*link != NULL)
         link = &(*link)->next;
     *link = pending;
-    planner->applicant_count++;
+    planner->pending_count++;
     return true;
 }
 

@@ -228,10 +228,10 @@ static bool judge_gpu(struct partition_problem *problem, struct partition_plan *
     if (count == 0)
         return true;
     struct perfmodel_flow_load load = gather_load(problem, gpu, member, count);
-    core_ns rhythm_ns = partition_candidate_period_ns(problem, gpu->shortest_ns, 0);
+    core_ns default_period_ns = partition_candidate_period_ns(problem, gpu->shortest_ns, 0);
     enum perfmodel_limit binding = PERFMODEL_LIMIT_GPU_LATENCY;
-    if (rhythm_ns > 0)
-        binding = judge_batch(problem, plan, g, member, rhythm_ns);
+    if (default_period_ns > 0)
+        binding = judge_batch(problem, plan, g, member, default_period_ns);
     if (binding == PERFMODEL_LIMIT_NONE)
         return true;
     if (!plan->paper) {
@@ -359,12 +359,12 @@ static core_ns shortest_of(const struct partition_problem *problem, const uint8_
 }
 
 /* In the order of what they have in a batch at the common default period. */
-static void deal_to_gpus(struct partition_problem *problem, const uint8_t *on_gpu, core_ns rhythm_ns,
+static void deal_to_gpus(struct partition_problem *problem, const uint8_t *on_gpu, core_ns default_period_ns,
                          struct partition_plan *plan)
 {
     int64_t sum = 0;
     size_t count = 0;
-    partition_problem_weigh(problem, rhythm_ns);
+    partition_problem_weigh(problem, default_period_ns);
     for (uint32_t g = 0; g < problem->gpus; g++) {
         problem->load[g] = 0;
         sum += (int64_t)problem->capacity[g];
@@ -373,7 +373,7 @@ static void deal_to_gpus(struct partition_problem *problem, const uint8_t *on_gp
         size_t i = problem->by_rate[problem->count - 1 - k];
         if (on_gpu[i]) {
             problem->member[count] = (uint32_t)i;
-            const struct perfmodel_jobs jobs = partition_problem_jobs(problem, i, rhythm_ns);
+            const struct perfmodel_jobs jobs = partition_problem_jobs(problem, i, default_period_ns);
             problem->key[0][count++] = ~(jobs.bytes * jobs.count);
         }
     }
@@ -390,8 +390,8 @@ bool partition_evaluate_virtual(struct partition_problem *problem, const uint8_t
     core_ns shortest_ns = shortest_of(problem, on_gpu);
     if (problem->gpus == 0 || shortest_ns == CORE_NS_NEVER)
         return true;
-    core_ns rhythm_ns = partition_candidate_period_ns(problem, shortest_ns, 0);
-    deal_to_gpus(problem, on_gpu, rhythm_ns > 0 ? rhythm_ns : 1, plan);
+    core_ns default_period_ns = partition_candidate_period_ns(problem, shortest_ns, 0);
+    deal_to_gpus(problem, on_gpu, default_period_ns > 0 ? default_period_ns : 1, plan);
     return partition_evaluate_gpus(problem, plan);
 }
 

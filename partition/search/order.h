@@ -2,8 +2,6 @@
 #ifndef MILLRACE_PARTITION_SEARCH_ORDER_H
 #define MILLRACE_PARTITION_SEARCH_ORDER_H
 
-#include "core/status.h"
-
 #include <stddef.h>
 #include <stdint.h>
 

@@ -2,10 +2,10 @@
 
 #include <math.h>
 
-#define SAMPLE        256
-#define LACK_PPB      (PARTITION_SHARE_ONE / 40) /* a sample is not that far off */
-#define NECESSARY_PPB (PARTITION_SHARE_ONE / 8)  /* nor is a period from the best one near it */
-#define PARTS_MAX     96
+#define SAMPLE    256
+#define LACK_PPB  (PARTITION_SHARE_ONE / 40) /* a sample is not that far off */
+#define NEAR_PPB  (PARTITION_SHARE_ONE / 8)  /* nor is a period from the best one near it */
+#define PARTS_MAX 96
 
 struct search {
     const struct partition_problem *problem;
@@ -86,7 +86,7 @@ core_ns partition_staircase_period_ns(const struct partition_problem *problem, u
     core_ns interval_ns = problem->specs[member[load->streams / 2]].interval_ns;
     for (core_ns part = 8; part <= 64 && interval_ns < load->shortest_ns / 2; part *= 2)
         (void)try_period(&search, interval_ns - interval_ns / part);
-    for (core_ns part = 24; part <= PARTS_MAX && search.room_ppb > -NECESSARY_PPB; part *= 2) {
+    for (core_ns part = 24; part <= PARTS_MAX && search.room_ppb > -NEAR_PPB; part *= 2) {
         core_ns at_ns = search.best_ns, step_ns = at_ns / part;
         if (!try_period(&search, at_ns + step_ns))
             (void)try_period(&search, at_ns - step_ns);

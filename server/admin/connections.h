@@ -79,7 +79,7 @@ void server_admin_connections_serve(struct server_admin_connections *connections
 void server_admin_connections_serve_line(struct server_admin_connections *connections, int code,
                                          const char *line);
 
-/* Sends what the sockets take of the answers, and closes all. NULL is fine. */
+/* Closes all. NULL is fine. */
 void server_admin_connections_destroy(struct server_admin_connections *connections);
 
 /* ---- answers ---- */

@@ -1,6 +1,8 @@
 /* The admin port: plain HTTP on a thread of its own, for people and their monitoring.
  *
  *   GET /health           200 "ok", or 503 "draining" once the server is stopping
+ *   GET /livez            200 "ok", or 503 and the thread that makes no progress
+ *   GET /readyz           200 "ready", or 503 and why nothing new should come
  *   GET /metrics          prometheus.h
  *   GET /status           status_json.h; with ?streams=1 also every stream
  *

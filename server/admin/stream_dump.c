@@ -26,7 +26,7 @@ struct page {
 struct server_stream_dump { /* owned by the admin thread */
     struct server_mailbox *reply;
     struct server_stream_dump_calls calls;
-    core_ns timeout_ns;  /* of the listing, if no page comes before; CORE_NS_NEVER: none runs */
+    core_ns until_ns;    /* the listing ends then if no page comes before; CORE_NS_NEVER: none runs */
     struct page **pages; /* by I/O thread */
     uint32_t page_count;
     uint32_t open; /* I/O threads of this round that have not answered with their last page */
@@ -107,7 +107,7 @@ static void answer(void *owner, struct server_message *message)
 
 static void ask(struct page *page, bool begin)
 {
-    page->stream_dump->timeout_ns = core_time_now_ns() + ANSWER_TIMEOUT_NS;
+    page->stream_dump->until_ns = core_time_now_ns() + ANSWER_TIMEOUT_NS;
     page->begin = begin;
     page->away = true;
     page->message.run = answer;
@@ -117,7 +117,7 @@ static void ask(struct page *page, bool begin)
 static void finish(struct server_stream_dump *stream_dump, bool complete)
 {
     stream_dump->open = 0;
-    stream_dump->timeout_ns = CORE_NS_NEVER;
+    stream_dump->until_ns = CORE_NS_NEVER;
     stream_dump->calls.done(stream_dump->calls.argument, complete);
 }
 
@@ -140,7 +140,7 @@ static void take_page(void *owner, struct server_message *message)
 
 void server_stream_dump_end_overdue(struct server_stream_dump *stream_dump, core_ns now_ns)
 {
-    if (now_ns > stream_dump->timeout_ns)
+    if (now_ns > stream_dump->until_ns)
         finish(stream_dump, false);
 }
 
@@ -173,7 +173,7 @@ core_status server_stream_dump_create(struct server_stream_dump **stream_dump, s
     fresh->reply = reply;
     fresh->calls = *calls;
     fresh->pages = calloc(server->io_count, sizeof(struct page *));
-    fresh->timeout_ns = CORE_NS_NEVER;
+    fresh->until_ns = CORE_NS_NEVER;
     while (fresh->pages != NULL && fresh->page_count < server->io_count) {
         struct page *page = calloc(1, sizeof *page);
         if (page == NULL)

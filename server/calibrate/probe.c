@@ -14,14 +14,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define VERSION 3 /* of the protocol */
 /* Packets in a round, one of each stream: about as many as a busy thread finds when it reads a socket. */
-#define VERSION         3 /* of the protocol */
 #define STREAMS         128
 #define LARGE_STREAMS   32
 #define STREAMS_MAX     (STREAMS + 2 * LARGE_STREAMS)
 #define LANE_BYTES      (UINT32_C(1) << 20) /* of a ring: more than a round */
-#define PACKET_NS_MIN   300                 /* the like */
 #define BYTE_FS_MIN     100000 /* 10 GB/s: nothing is copied or hashed faster, a smaller figure is noise */
+#define PACKET_NS_MIN   300    /* the like */
 #define SLICES          9
 #define GPU_PATIENCE_NS (10 * CORE_NS_PER_S) /* with the processor that plays a card */
 #define SMALL_BYTES     64u

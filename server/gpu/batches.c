@@ -1,5 +1,4 @@
 /* The batches of one GPU, from their opening to their end. */
-#include "core/log.h"
 #include "server/gpu/internal.h"
 #include "server/server_internal.h"
 
@@ -94,8 +93,8 @@ static void count_batch(struct server_gpu *gpu, const struct server_gpu_note *no
 
 /* ---- the end of a batch ---- */
 
-static void report_writers(struct server_gpu *gpu, const struct server_gpu_note *note,
-                           const struct server_gpu_event *event)
+static void push_to_writers(struct server_gpu *gpu, const struct server_gpu_note *note,
+                            const struct server_gpu_event *event)
 {
     for (uint32_t io = 0; io < gpu->io_count; io++)
         if ((note->writers >> io & 1) != 0)
@@ -129,14 +128,14 @@ void server_gpu_batches_done(struct server_gpu *gpu, const struct gpu_event *eve
     pass_empty(gpu);
     gpu->missing--;
     count_batch(gpu, note, times); /* who has a packet of it finds it in the figures */
-    report_writers(gpu, note,
-                   &(struct server_gpu_event){.kind = SERVER_GPU_DONE,
-                                              .batch = batch,
-                                              .times = {.closed_ns = note->submitted_ns,
-                                                        .up_ns = times[GPU_STAGE_UP].end_ns,
-                                                        .kernel_ns = times[GPU_STAGE_KERNEL].end_ns,
-                                                        .ended_ns = times[GPU_STAGE_DOWN].end_ns,
-                                                        .noticed_ns = gpu->noticed_ns}});
+    push_to_writers(gpu, note,
+                    &(struct server_gpu_event){.kind = SERVER_GPU_DONE,
+                                               .batch = batch,
+                                               .times = {.closed_ns = note->submitted_ns,
+                                                         .up_ns = times[GPU_STAGE_UP].end_ns,
+                                                         .kernel_ns = times[GPU_STAGE_KERNEL].end_ns,
+                                                         .ended_ns = times[GPU_STAGE_DOWN].end_ns,
+                                                         .noticed_ns = gpu->noticed_ns}});
     let_go(gpu, batch);
     server_gpu_pauses_done(&gpu->pauses,
                            &(struct server_gpu_pauses_batch){.number = batch,
@@ -373,7 +372,7 @@ static void lose(struct server_gpu *gpu, uint64_t batch, bool child_gone)
 
     if (was_submitted && note->order.job_count == 0)
         return; /* let go long ago */
-    report_writers(gpu, note, &(struct server_gpu_event){.kind = SERVER_GPU_LOST, .batch = batch});
+    push_to_writers(gpu, note, &(struct server_gpu_event){.kind = SERVER_GPU_LOST, .batch = batch});
     note->abandoned = was_submitted && !child_gone;
     if (!note->abandoned)
         let_go(gpu, batch);

@@ -20,7 +20,7 @@
 #define SERVER_GPU_LINK_EVENTS 256 /* a power of two */
 
 /* Events for one I/O thread. Never full: every DONE and LOST holds an arena, of which there are at most 64,
- * and no child is started while more than half of a ring waits. */
+ * and no child is started before all events have been taken. */
 struct server_gpu_link {
     alignas(64) _Atomic uint32_t tail; /* atomic: written by the batcher */
     alignas(64) _Atomic uint32_t head; /* atomic: written by the I/O thread */

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #define LINGER_NS CORE_NS_PER_S
 #define POLLS_MAX 256 /* for idle streams, of a connection at a tick */

@@ -13,7 +13,7 @@
  * and its socket: a caller that works on a stream and sends a frame still has the stream when the call
  * returns. It is called for every marked connection at the end of the turn, when no handler is running.
  *
- * The files: connection.c (life), input.c (bytes to frames), requests.c and requests_modify.c (what each
+ * The files: connection.c (life), input.c (bytes to frames), requests.c, requests_modify.c and requests_rekey.c (what each
  * frame does), output.c (writing). */
 #ifndef MILLRACE_SERVER_NET_CONNECTION_H
 #define MILLRACE_SERVER_NET_CONNECTION_H
@@ -29,7 +29,7 @@
 
 #include <stdbool.h>
 
-#define SERVER_REQUESTS_MAX 1024 /* unanswered OPENs, QUERYs and MODIFYs of one connection */
+#define SERVER_REQUESTS_MAX 1024 /* unanswered OPENs, QUERYs, MODIFYs and REKEYs of one connection */
 
 struct server_accepted;
 struct server_io;

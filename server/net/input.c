@@ -1,5 +1,5 @@
 /* Bytes to frames. Payloads go straight from the read buffer (or the stash) into a GPU's batch, or else into
- * their packet's slot; headers and control frames are gathered in the connection. OPEN and QUERY bring keys:
+ * their packet's slot; headers and control frames are gathered in the connection. OPEN, QUERY and REKEY bring keys:
  * they are wiped from wherever they passed. */
 #include "server/net/io.h"
 

@@ -181,9 +181,9 @@ static void on_tick(struct server_watch *watch, uint32_t events)
 
     clear_descriptor(watch->descriptor);
     server_modify_tick(&io->streams, now_ns);
-    for (struct server_migration *migration = io->streams.migrations, *next_order; migration != NULL;
-         migration = next_order) {
-        next_order = migration->io_next;
+    for (struct server_migration *migration = io->streams.migrations, *next; migration != NULL;
+         migration = next) {
+        next = migration->io_next;
         server_stream_advance(migration->stream, now_ns);
     }
     for (struct server_connection *connection = io->connections, *next; connection != NULL;

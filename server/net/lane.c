@@ -4,7 +4,6 @@
 #include "server/net/io.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 struct server_lanes {
     struct server_mailbox_thread thread;

@@ -1,6 +1,5 @@
 #include "server/net/proxy.h"
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <string.h>
 

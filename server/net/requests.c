@@ -598,7 +598,6 @@ void server_frame_handle(struct server_connection *connection, const struct prot
     }
 }
 
-/* Nothing of it is to be encrypted: it counts to the unit that has the others. */
 void server_frame_data(struct server_connection *connection, struct server_packet *packet, core_ns now_ns)
 {
     const struct server_arrival *arrival = &connection->input.arrival;

@@ -25,7 +25,7 @@ void server_units_flush(struct server_io *io, bool serves);
 /* Serves the workers that were left asleep for that, or wakes them. True: results are to be written. */
 bool server_units_serve(struct server_io *io);
 
-/* cpu_worker_poll or cpu_worker_collect (cpu/scheduler.h). */
+/* cpu_worker_poll or cpu_worker_collect (cpu/worker.h). */
 typedef uint32_t server_units_collect_fn(struct cpu_worker *worker, uint32_t producer,
                                          struct cpu_packet **packets, uint32_t count);
 /* Takes what workers and GPUs have done; of GPUs maybe not all, and then the next turn begins at once. */

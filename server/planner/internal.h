@@ -117,7 +117,7 @@ bool server_planner_still_waits(void *host, void *request);
 
 CORE_CHECKED core_status server_planner_start_replanner(struct server_planner *planner,
                                                         struct core_error *error);
-/* After every I/O thread has stopped, before the planner itself stops. */
+/* After the planner's thread has ended. */
 void server_planner_stop_replanner(struct server_planner *planner);
 
 #endif

@@ -3,7 +3,6 @@
 #include "core/realtime.h"
 #include "server/planner/internal.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 #define RECLAIM_MS 1  /* between looks at units that have not paused yet */
@@ -101,8 +100,8 @@ struct server_backup server_planner_backup_of(const struct admission_placement *
 }
 
 /* The binding of its backup to a GPU, if it is on one. */
-static struct server_secondary spare_of(const struct server_planner *planner,
-                                        const struct admission_placement *placement)
+static struct server_secondary secondary_of(const struct server_planner *planner,
+                                            const struct admission_placement *placement)
 {
     uint32_t unit = placement->backup_unit;
 
@@ -155,7 +154,7 @@ static void fill_in(struct server_planner *planner, struct server_request *reque
                                                .unit = placement->unit,
                                                .gpu = request->gpu,
                                                .backup = server_planner_backup_of(placement),
-                                               .secondary = spare_of(planner, placement),
+                                               .secondary = secondary_of(planner, placement),
                                                .io = request->io,
                                                .mailbox = request->reply,
                                                .buffer_bytes = request->memory.bytes,

@@ -21,7 +21,7 @@ enum server_turns_line { SERVER_TURNS_DECIDE, SERVER_TURNS_EXPLAIN, SERVER_TURNS
 
 struct server_asker;
 
-/* A peer as one whose connections ask; there as long as one of them is (net/places.h). All zero at
+/* A peer as one whose connections ask; there as long as one of them is (net/connection_slots.h). All zero at
  * first. */
 struct server_turns_peer {
     struct server_asker *first[SERVER_TURNS_LINES], *last[SERVER_TURNS_LINES]; /* that wait; NULL: none */

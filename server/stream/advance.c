@@ -71,9 +71,9 @@ static void use_worker(struct server_stream *stream, core_ns now_ns)
     assert(stream->units.gpu->inside == 0);
     if (!backed)
         server_notification(stream, PROTOCOL_NOTICE_DEGRADED);
-    else if (!stream->failover_target.told)
+    else if (!stream->failover.told)
         server_notification(stream, PROTOCOL_NOTICE_MOVED);
-    stream->failover_target.told = backed;
+    stream->failover.told = backed;
     server_pacer_switch(&stream->pace, 0, CORE_NS_NEVER, false, now_ns);
 }
 
@@ -85,9 +85,9 @@ static void use_gpu(struct server_stream *stream, bool paced, core_ns now_ns)
     assert(stream->units.at_worker == 0 && server_gpu_binding_is_keyed(stream->units.gpu));
     server_pacer_switch(&stream->pace, 0, first_ns, paced, now_ns);
     stream->units.gpu->fresh = true;
-    server_notification(stream, at_primary && !stream->failover_target.told ? PROTOCOL_NOTICE_RESTORED
-                                                                            : PROTOCOL_NOTICE_MOVED);
-    stream->failover_target.told = !at_primary;
+    server_notification(stream, at_primary && !stream->failover.told ? PROTOCOL_NOTICE_RESTORED
+                                                                     : PROTOCOL_NOTICE_MOVED);
+    stream->failover.told = !at_primary;
 }
 
 static void carry_out(struct server_stream *stream, unsigned effects, core_ns now_ns)

@@ -80,15 +80,15 @@ void server_backup_begin(struct server_stream *stream, core_ns now_ns)
 {
     if (!server_backup_is_held(stream))
         return;
-    stream->failover_target.lost_ns = now_ns;
-    stream->failover_target.release_ns = core_time_max(stream->failover_target.release_ns, now_ns);
+    stream->failover.lost_ns = now_ns;
+    stream->failover.release_ns = core_time_max(stream->failover.release_ns, now_ns);
 }
 
 core_ns server_backup_release_ns(struct server_stream *stream, core_ns ready_ns)
 {
-    core_ns release_ns = core_time_max(ready_ns, stream->failover_target.release_ns);
+    core_ns release_ns = core_time_max(ready_ns, stream->failover.release_ns);
 
-    stream->failover_target.release_ns = release_ns + stream->reservation->backup.task.spacing_ns;
+    stream->failover.release_ns = release_ns + stream->reservation->backup.task.spacing_ns;
     return release_ns + stream->in_ns;
 }
 
@@ -142,5 +142,5 @@ bool server_backup_retire(struct server_stream *stream, uint32_t first)
 
 bool server_backup_on_time(const struct server_stream *stream)
 {
-    return stream->queue.head == NULL || stream->queue.head->eligible_ns >= stream->failover_target.lost_ns;
+    return stream->queue.head == NULL || stream->queue.head->eligible_ns >= stream->failover.lost_ns;
 }

@@ -254,7 +254,7 @@ static core_status append(struct server_stream_io *io, struct server_packet *pac
     if (packet->audited || backed || server_packet_clear_bytes(packet) > 0)
         server_packet_fill(packet);
     const struct gpu_packet entry = {
-        .eligible_ns = away ? core_time_max(ready_ns, stream->failover_target.lost_ns) : ready_ns,
+        .eligible_ns = away ? core_time_max(ready_ns, stream->failover.lost_ns) : ready_ns,
         .after_batch = gpu->newest,
         .payload = packet->cpu.data,
         .bytes = packet->cpu.bytes,

@@ -3,7 +3,7 @@
  *
  * A stream that is on a GPU, or is migrating to it, has a binding (a "place") there: a slot of the GPU with
  * the stream's key. GPUs get keys in advance. While a GPU is out of service, or does not have the key yet,
- * packets go to a worker: the best-effort fallback worker ("fallback worker"), an ordinary CPU worker that
+ * packets go to a worker: the best-effort fallback worker ("standby" to users), an ordinary CPU worker that
  * guarantees nothing, or the backup of a guaranteed stream (server/stream/backup.h). A backup on a GPU is a
  * second binding: stream->units.gpu is the binding that packets go to, stream->units.secondary the one that
  * is not used. When the primary GPU fails the two are swapped; when it has the key again they are swapped

@@ -39,7 +39,7 @@ struct server_stream_io_calls {
 
 /* An I/O thread. First member of struct server_io, so that it is the owner of the mailbox's messages. */
 struct server_stream_io {
-    const struct server_stream_io_calls *calls; /* set before start, as are the next five */
+    const struct server_stream_io_calls *calls; /* set before start, as are the next nine */
     struct server *server;
     uint32_t index;                 /* writer number at the GPUs */
     struct server_mailbox *mailbox; /* any thread posts */

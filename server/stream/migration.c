@@ -164,7 +164,7 @@ void server_migration_switch(struct server_stream *stream, bool held, core_ns no
         server_gpu_binding_detach(stream->units.secondary);
     migration->secondary = stream->units.secondary;
     stream->units.secondary = NULL;
-    stream->failover_target = (struct server_failover_target){.told = false};
+    stream->failover = (struct server_failover){.told = false};
     stream->reservation = migration->to;
     stream->reservation->holder = stream;
     stream->units.worker = server_backup_worker(stream->client->io->server, migration->to);

@@ -59,7 +59,7 @@ bool server_modify_ask(struct server_stream *stream, uint32_t request, const str
  * policed, and whenever something that the change waits for may have happened. */
 void server_modify_step(struct server_stream *stream, core_ns now_ns);
 
-/* The stream was migrated with held packets: restores its latency bound once it has caught up. `change` is
+/* The stream was migrated with held packets: restores its latency bound once it has caught up. `modify` is
  * zeroed but for its reservation, and is given back to the planner. The stream must have no other change. */
 void server_modify_catch_up(struct server_stream *stream, struct server_modify *modify);
 

@@ -3,8 +3,6 @@
 #include "core/secret.h"
 #include "server/stream/io_thread.h"
 
-#include <assert.h>
-
 _Static_assert((int)SERVER_STREAM_KEYS == CPU_STREAM_KEYS, "a worker has room for a stream's keys");
 _Static_assert((int)SERVER_STREAM_KEYS == GPU_SLOT_KEYS, "a GPU has room for a stream's keys");
 

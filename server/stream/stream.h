@@ -62,7 +62,7 @@ struct server_packet {
     uint32_t sequence;
     uint32_t bytes;    /* received payload, before padding, with the IV ahead of it and the code behind */
     int32_t handed_ns; /* from its eligible time to when its unit got it; at most INT32_MAX */
-    enum protocol_result_status status : 8; /* other than OK: never went to a worker */
+    enum protocol_result_status status : 8; /* other than OK: its result has no payload */
     uint8_t flags : 2;  /* of its DATA frame; of a stream without messages: each is a LAST */
     bool brings_iv : 1; /* the first 16 of its bytes are the IV of its message */
     bool ready : 1;     /* may be delivered once all before it are */
@@ -153,7 +153,7 @@ struct server_stream_notice {
 };
 
 /* The failovers of a stream with a backup: server/stream/backup.h. */
-struct server_failover_target {
+struct server_failover {
     core_ns lost_ns;    /* packets that were eligible before this came late to the backup */
     core_ns release_ns; /* backup on a worker: earliest release of the next packet there */
     bool told;          /* its client was told that it is on its backup */
@@ -187,7 +187,7 @@ struct server_stream {
     struct server_message_state message;
     struct server_stream_account account;
     struct server_rekey rekey; /* in progress; keys has both keys then */
-    struct server_failover_target failover_target;
+    struct server_failover failover;
     struct server_reservation *reservation; /* at its unit, given back when the stream leaves */
     struct server_stream_bounds bounds;
     struct server_stream_notice notice;

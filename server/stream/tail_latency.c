@@ -17,7 +17,7 @@ void server_tail_latency_enter(struct server_tail_latency *worst,
 {
     uint32_t loosest = 0;
 
-    core_sequence_write(&worst->places[worst->loosest].modifies, worst->places[worst->loosest].words, packet,
+    core_sequence_write(&worst->places[worst->loosest].changes, worst->places[worst->loosest].words, packet,
                         SERVER_TAIL_LATENCY_WORDS);
     worst->slack_ns[worst->loosest] = packet->slack_ns;
     for (uint32_t i = 1; i < SERVER_TAIL_LATENCY_PACKETS; i++)
@@ -47,7 +47,7 @@ uint32_t server_tail_latency_join(const struct server_tail_latency *worst,
     struct server_tail_latency_packet packet;
 
     for (uint32_t i = 0; i < SERVER_TAIL_LATENCY_PACKETS; i++)
-        if (core_sequence_read(&worst->places[i].modifies, worst->places[i].words, &packet,
+        if (core_sequence_read(&worst->places[i].changes, worst->places[i].words, &packet,
                                SERVER_TAIL_LATENCY_WORDS))
             count = insert(list, count, &packet);
     return count;

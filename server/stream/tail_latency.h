@@ -49,7 +49,7 @@ struct server_tail_latency_packet {
 #define SERVER_TAIL_LATENCY_WORDS (sizeof(struct server_tail_latency_packet) / sizeof(uint64_t))
 
 struct server_tail_latency_entry {
-    _Atomic uint32_t modifies;                         /* atomic: written by the owner; odd while it writes */
+    _Atomic uint32_t changes;                          /* atomic: written by the owner; odd while it writes */
     _Atomic uint64_t words[SERVER_TAIL_LATENCY_WORDS]; /* atomic: written by the owner, read by any */
 };
 

@@ -131,7 +131,7 @@ static void a_server_with_other_clients_is_not_probed(void **state)
     churn_rig_start(&rig, "");
     rig.options.run.timeout_ms = 5000;
     open_one(&other, &rig);
-    assert_int_equal(inputgen_churn_run(&rig.options, rig.admission, &report, &error), CORE_TIMEOUT);
+    assert_int_equal(inputgen_churn_run(&rig.options, rig.standing, &report, &error), CORE_TIMEOUT);
     assert_non_null(strstr(error.text, "still has 1 streams"));
     test_client_close(&other);
     churn_rig_stop(&rig);

@@ -1,6 +1,6 @@
 /* Admission states in tests: made, queried, and checked for the invariants that must always hold. */
-#ifndef MILLRACE_TESTS_STANDING_H
-#define MILLRACE_TESTS_STANDING_H
+#ifndef MILLRACE_TESTS_ADMISSION_H
+#define MILLRACE_TESTS_ADMISSION_H
 
 #include "partition/admission/admission.h"
 #include "tests/support/random.h"

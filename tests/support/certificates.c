@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
-#include <unistd.h>
 
 struct identity {
     EVP_PKEY *key;

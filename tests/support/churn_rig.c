@@ -30,7 +30,7 @@ void churn_rig_start(struct churn_rig *rig, const char *yaml)
     config_profile_free(profile);
     core_address_format(test_server_unix(&rig->server), rig->address, sizeof rig->address);
     (void)snprintf(rig->admin, sizeof rig->admin, "unix:%s/admin", rig->server.folder);
-    rig->admission = streams_of("mixed", CHURN_RIG_STANDING, 1);
+    rig->standing = streams_of("mixed", CHURN_RIG_STANDING, 1);
     rig->opened = streams_of("churn", 500, 2);
     rig->options = (struct inputgen_churn_options){
         .run = {.address = rig->address,
@@ -54,7 +54,7 @@ void churn_rig_start(struct churn_rig *rig, const char *yaml)
 
 void churn_rig_stop(struct churn_rig *rig)
 {
-    inputgen_streams_free(rig->admission);
+    inputgen_streams_free(rig->standing);
     inputgen_streams_free(rig->opened);
     TEST_REQUIRE(test_server_stop(&rig->server) == 0);
 }
@@ -63,7 +63,7 @@ struct inputgen_churn_report *churn_rig_run(const struct churn_rig *rig)
 {
     struct inputgen_churn_report *report;
     struct core_error error;
-    if (inputgen_churn_run(&rig->options, rig->admission, &report, &error) != CORE_OK) {
+    if (inputgen_churn_run(&rig->options, rig->standing, &report, &error) != CORE_OK) {
         fprintf(stderr, "%s\n", error.text);
         abort();
     }

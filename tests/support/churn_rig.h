@@ -11,7 +11,7 @@
 struct churn_rig {
     struct test_server server;
     char address[160], admin[160];
-    struct inputgen_streams *admission, *opened;
+    struct inputgen_streams *standing, *opened;
     struct inputgen_churn_options options;
 };
 

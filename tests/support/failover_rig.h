@@ -2,8 +2,8 @@
  * notifications that it receives. One I/O thread, two workers. Only the GPUs that the test kills fail, and of a
  * loss the I/O thread learns bit by bit: a test that uses this is linked with --wrap=gpu_engine_open and
  * --wrap=server_gpu_event_at (CMakeLists.txt). Test thread. */
-#ifndef MILLRACE_TESTS_GUARD_RIG_H
-#define MILLRACE_TESTS_GUARD_RIG_H
+#ifndef MILLRACE_TESTS_FAILOVER_RIG_H
+#define MILLRACE_TESTS_FAILOVER_RIG_H
 
 #include "server/net/io.h"
 #include "tests/support/client.h"

@@ -452,7 +452,7 @@ static void create_gpus(struct history_world *world, struct admission *admission
         for (uint32_t i = 0; i < card->count; i++, g++) {
             history_gpu_create(&world->gpu[g], &machine->profile, card, busy, shape->count, execution,
                                test_random_next(&world->random));
-            world->gpu[g].cancelled = world->fault == HISTORY_BEGIN_AT_ONCE;
+            world->gpu[g].hurried = world->fault == HISTORY_BEGIN_AT_ONCE;
             arenas[kind] = *shape;
             arenas[kind].lead_ns = world->gpu[g].lead_ns;
         }

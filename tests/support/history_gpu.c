@@ -34,7 +34,7 @@ static void publish_paused(struct history_gpu *gpu, core_ns now_ns)
     for (int stage = 1; stage < PIPELINE_STAGES; stage++)
         least = gpu->paused[stage] < least ? gpu->paused[stage] : least;
     gpu->paused_least = least;
-    if (gpu->changing && least >= gpu->plan_first && (now_ns >= gpu->from_ns || gpu->cancelled)) {
+    if (gpu->changing && least >= gpu->plan_first && (now_ns >= gpu->from_ns || gpu->hurried)) {
         gpu->changing = false;
         gpu->in_force = gpu->plan.number;
     }

@@ -44,7 +44,7 @@ struct history_gpu {
     /* Begun anew, the first batch begins where the last one ends that was open: not in force before that,
      * since a packet would wait for the rest of that batch and for its own. */
     core_ns from_ns;
-    bool cancelled; /* in force at once all the same */
+    bool hurried; /* in force at once all the same */
     uint64_t paused[PIPELINE_STAGES], paused_least;
     core_ns last_end_ns[PIPELINE_STAGES], last_ready_ns;
     struct history_batch batch[HISTORY_BATCHES]; /* open ones, by number modulo */

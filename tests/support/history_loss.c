@@ -131,7 +131,7 @@ void history_planner_return(struct history_world *world, uint32_t g)
         if (is_there(stream, unit) && stream->away)
             history_stream_return(world, stream, stood_by_until_ns(world, g, stream));
         if (stream->home == unit)
-            stream->timeout_ns =
+            stream->silent_from_ns =
                 world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
     }
     world->wake_ns[HISTORY_SOURCES + g] = history_gpu_next_ns(&world->gpu[g]);
@@ -148,7 +148,7 @@ void history_planner_go_home(struct history_world *world, struct history_stream 
         !history_planner_in_force(world, &home))
         return;
     if (!history_stream_rests(stream)) {
-        if (stream->timeout_ns <= world->now_ns && stream->silent_until_ns <= world->now_ns)
+        if (stream->silent_from_ns <= world->now_ns && stream->silent_until_ns <= world->now_ns)
             stream->silent_until_ns = world->now_ns + stream->spec.latency_ns;
         return;
     }

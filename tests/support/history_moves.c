@@ -54,13 +54,13 @@ static bool may_migrate(const struct history_stream *stream)
 /* Gives up at some time, or never. */
 static void begin_transfer(struct history_world *world, struct history_stream *stream, uint32_t to)
 {
-    stream->timeout_ns = world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
+    stream->silent_from_ns = world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
     bool gives_up = test_random_chance(&world->random, 20);
     core_ns hold_ns = hold_from_ns(world, stream);
     if (hold_ns != CORE_NS_NEVER && !stream->away && test_random_chance(&world->random, 70))
         lie_in_wait(world, stream, to, hold_ns);
     stream->hold_from_ns = hold_ns;
-    stream->until_ns = gives_up ? stream->timeout_ns : CORE_NS_NEVER;
+    stream->until_ns = gives_up ? stream->silent_from_ns : CORE_NS_NEVER;
 }
 
 /* A stream that is in no state for it is as one that closes. */
@@ -143,8 +143,8 @@ static void give_up(struct history_world *world, struct history_stream *stream)
 /* Silent from some time on, so that it comes to a rest. */
 static void lose_patience(struct history_stream *stream)
 {
-    if (stream->silent_until_ns < stream->timeout_ns)
-        stream->silent_until_ns = stream->timeout_ns;
+    if (stream->silent_until_ns < stream->silent_from_ns)
+        stream->silent_until_ns = stream->silent_from_ns;
 }
 
 /* Packets on their way to the unit are inside. */
@@ -202,7 +202,7 @@ void history_planner_change(struct history_world *world, struct history_stream *
         return;
     }
     *change = (struct history_change){.asked = true, .agreed = ready, .spec = *spec, .task = placement.task};
-    stream->timeout_ns = world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
+    stream->silent_from_ns = world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
     history_say(world, "stream %u: asks for interval %lld, burst %u, latency %lld", stream->index,
                 (long long)spec->interval_ns, spec->burst_packets, (long long)spec->latency_ns);
     world->look = true;
@@ -271,6 +271,6 @@ void history_planner_relax(struct history_world *world, struct history_stream *s
     stream->hasty = false;
     history_stream_serve_for(world, stream, stream->spec.latency_ns);
     stream->change = (struct history_change){.spec = stream->spec};
-    stream->timeout_ns = world->now_ns + stream->spec.latency_ns;
+    stream->silent_from_ns = world->now_ns + stream->spec.latency_ns;
     tell_in_force(world, stream);
 }

@@ -57,21 +57,21 @@ struct history_stream {
     enum server_path_state path;    /* WORKER or HELD_WORKER, whatever its unit: failovers are done here */
     core_ns hold_from_ns, until_ns; /* of its migration */
     struct server_pacer pace;
-    core_ns hold_ns;       /* of a move: what the old unit keeps, and the new one was asked for so much less
+    core_ns hold_ns;        /* of a move: what the old unit keeps, and the new one was asked for so much less
                              than the latency bound; 0: packets are not held */
-    core_ns timeout_ns;    /* silent from then on, so that it comes to a rest */
-    core_ns asked_ns;      /* latency bound that its unit serves it for: */
-    bool hasty;            /* less than its own, as packets that were held may be late */
-    bool ambush;           /* packets are held from the moment on at which one is inside and others come */
-    bool away;             /* its device is out of service */
-    core_ns flee_ns;       /* its device is lost, and its packets are at the backup then; CORE_NS_NEVER */
-    uint32_t home;         /* while it is served by its backup: the unit that was lost; NONE */
-    bool sheltered;        /* its backup has served a packet of it since it came to its unit */
-    uint64_t shelter_mark; /* sheltered: the count of pauses, or the batch, of the last such packet */
-    core_ns arrived_ns;    /* what was eligible before came to the unit at that time */
-    core_ns gpu_bound_ns;  /* with a backup: guaranteed latency while there is no loss; else 0 */
-    bool restoring;        /* it has returned, but what waited has not caught up */
-    core_ns resume_ns;     /* the stand-by has returned all then; CORE_NS_NEVER: it has */
+    core_ns silent_from_ns; /* silent from then on, so that it comes to a rest */
+    core_ns asked_ns;       /* latency bound that its unit serves it for: */
+    bool hasty;             /* less than its own, as packets that were held may be late */
+    bool ambush;            /* packets are held from the moment on at which one is inside and others come */
+    bool away;              /* its device is out of service */
+    core_ns flee_ns;        /* its device is lost, and its packets are at the backup then; CORE_NS_NEVER */
+    uint32_t home;          /* while it is served by its backup: the unit that was lost; NONE */
+    bool sheltered;         /* its backup has served a packet of it since it came to its unit */
+    uint64_t shelter_mark;  /* sheltered: the count of pauses, or the batch, of the last such packet */
+    core_ns arrived_ns;     /* what was eligible before came to the unit at that time */
+    core_ns gpu_bound_ns;   /* with a backup: guaranteed latency while there is no loss; else 0 */
+    bool restoring;         /* it has returned, but what waited has not caught up */
+    core_ns resume_ns;      /* the stand-by has returned all then; CORE_NS_NEVER: it has */
     struct history_change change;
     struct cpu_stream *cpu;
     struct server_policer policer, police_before; /* before the packet that is not eligible yet */
@@ -184,7 +184,7 @@ void history_packet_finished(struct history_world *world, struct history_packet 
 
 /* ---- the planner's host (history_planner.c) ---- */
 
-/* `standing` is the planner's from now on. */
+/* `admission` is the planner's from now on. */
 void history_planner_create(struct history_world *world, struct admission *admission);
 void history_planner_open(struct history_world *world, const struct core_stream_spec *spec);
 /* Opens as soon as capacity is reclaimed that will do. */

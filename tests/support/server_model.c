@@ -102,7 +102,7 @@ static void read_frames(struct client *client)
     client->input_bytes -= at;
 }
 
-/* True: there was something. */
+/* As recv, from the socket or the lane. */
 static ssize_t hear_bytes(struct client *client)
 {
     uint8_t *room = client->input + client->input_bytes;
@@ -118,6 +118,7 @@ static ssize_t hear_bytes(struct client *client)
     return got > 0 ? (ssize_t)got : status == CORE_NOT_FOUND ? 0 : -1;
 }
 
+/* True: there was something. */
 static bool hear(struct client *client)
 {
     const ssize_t got = hear_bytes(client);
