@@ -5,8 +5,8 @@
 
 #define CAPACITY_MIN 16
 
-/* Where an id is looked for first. Servers count up: times this number, which is odd (Knuth's multiplicative hash),
- * neighbours lie apart, so that runs are short, and no two of `capacity` ids in a row have the same home. */
+/* Where an id is looked for first. Servers give the lowest number that is free: no two of `capacity` ids in a row have
+ * the same home, since the factor is odd, and in larger tables neighbours lie apart, so that runs are short. */
 static size_t home_of(const struct client_streams *streams, uint32_t id)
 {
     return id * UINT32_C(2654435761) & (streams->capacity - 1);

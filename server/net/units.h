@@ -10,7 +10,7 @@
 void server_units_submit(struct server_io *io, struct server_stream *stream, struct server_packet *packet,
                          core_ns now_ns);
 
-/* A packet of a stream on a worker goes to that at the end of the turn. */
+/* The packet, of a stream on a worker, goes to its worker at the end of the turn. */
 void server_units_queue(struct server_stream_io *io, struct server_packet *packet);
 
 /* What the stream's packets waited for has come. */

@@ -65,18 +65,25 @@ static void test_streams_of_colliding_ids(void **state)
     (void)state;
     struct client_streams streams = {0};
     bool open[64] = {false};
-    uint32_t random = 99;
+    uint32_t ids[64], random = 99, next = 1;
     assert_int_equal(client_streams_reserve(&streams, 64), CORE_OK);
+    for (unsigned n = 0; n < 64;
+         next++) { /* around the end of the table: its last two slots, its first two */
+        struct client_stream *stream = client_streams_insert(&streams, next);
+        const size_t slot = (size_t)(stream - streams.slots);
+        client_streams_remove(&streams, stream);
+        if (slot < 2 || slot >= streams.capacity - 2)
+            ids[n++] = next;
+    }
     for (unsigned step = 0; step < 20000; step++) {
         random = random * 1664525 + 1013904223;
         uint32_t pick = (random >> 16) % 64;
-        uint32_t id = pick % 4 + pick / 4 * (uint32_t)streams.capacity + (uint32_t)streams.capacity - 2;
-        struct client_stream *stream = client_streams_find(&streams, id);
+        struct client_stream *stream = client_streams_find(&streams, ids[pick]);
         assert_int_equal(stream != NULL, open[pick]);
         if (stream != NULL)
             client_streams_remove(&streams, stream);
         else
-            assert_non_null(client_streams_insert(&streams, id));
+            assert_non_null(client_streams_insert(&streams, ids[pick]));
         open[pick] = !open[pick];
     }
     client_streams_free(&streams);

@@ -297,7 +297,8 @@ static void *send_too_fast(void *argument)
         waited_us = result.waited_us;
         policed += held ? 1 : 0;
     }
-    TEST_REQUIRE(policed >= room - 4);
+    TEST_REQUIRE(policed >
+                 excess->packets / 2); /* all that come after the burst, but where the server was away */
     (void)test_stream_close(stream);
     test_stream_free(stream);
     test_client_close(&client);
