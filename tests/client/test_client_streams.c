@@ -67,8 +67,8 @@ static void test_streams_of_colliding_ids(void **state)
     bool open[64] = {false};
     uint32_t ids[64], random = 99, next = 1;
     assert_int_equal(client_streams_reserve(&streams, 64), CORE_OK);
-    for (unsigned n = 0; n < 64;
-         next++) { /* around the end of the table: its last two slots, its first two */
+    /* around the end of the table: its last two slots, its first two */
+    for (unsigned n = 0; n < 64; next++) {
         struct client_stream *stream = client_streams_insert(&streams, next);
         const size_t slot = (size_t)(stream - streams.slots);
         client_streams_remove(&streams, stream);
