@@ -553,7 +553,7 @@ MILLRACE_CHECKED millrace_status millrace_data(struct millrace *connection, uint
 
 /* The same for a part of a message: flags is MILLRACE_DATA_FIRST, MILLRACE_DATA_LAST, both or none.
  * MILLRACE_INVALID also where they do not follow: a message begins where the one before has ended, and
- * nowhere else, and is one packet where message_packets is 1. */
+ * nowhere else, and is one packet where message_packets is 1, with records, and where a MAC is checked. */
 MILLRACE_CHECKED millrace_status millrace_data_part(struct millrace *connection, uint32_t stream,
                                                     const void *packet, uint32_t bytes, unsigned flags,
                                                     uint32_t *sequence, char error[MILLRACE_TEXT_BYTES]);

@@ -80,7 +80,7 @@ bool protocol_body_range(uint16_t version, uint8_t type, uint32_t packet_bytes_m
         *maximum = PROTOCOL_MODIFY_BYTES;
         return type <= type_last(version);
     case PROTOCOL_REKEY:
-        *minimum = PROTOCOL_REKEY_BYTES;
+        *minimum = PROTOCOL_REKEY_BYTES + 1;
         *maximum = PROTOCOL_REKEY_BYTES + PROTOCOL_KEY_NAME_MAX;
         return type <= type_last(version);
     case PROTOCOL_LANE:

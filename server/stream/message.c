@@ -67,7 +67,7 @@ void server_message_first_iv(const struct protocol_open *open, struct server_ivs
     else if (open->spec.iv == CORE_IV_CHAIN)
         server_ivs_next(ivs, iv);
     else
-        put_number(iv, open->spec.first_unit); /* 0 but with CORE_IV_COUNTER */
+        put_number(iv, open->spec.iv == CORE_IV_COUNTER ? open->spec.first_unit : 0);
 }
 
 void server_message_receive(struct server_stream *stream, struct server_packet *packet)

@@ -306,15 +306,29 @@ static void messages_whole_and_in_parts(void **state)
     }
     expect_decrypted(parts.iv, parts.ciphertext, parts.bytes, text);
 
-    struct millrace_open open = contract;
+    struct millrace_open opens[3] = {contract, contract, contract};
     struct millrace_opened whole = {.size = sizeof whole}, plain = {.size = sizeof plain};
-    open.unit = MILLRACE_UNIT_MESSAGE;
-    open.message_packets = 1;
-    assert_int_equal(millrace_open_stream(connection, &open, LONG_MS, &whole, NULL, error.text), MILLRACE_OK);
-    for (unsigned flags = 0; flags < (MILLRACE_DATA_FIRST | MILLRACE_DATA_LAST); flags++) {
-        assert_int_equal(millrace_data_part(connection, whole.stream, text, 16, flags, NULL, error.text),
-                         MILLRACE_INVALID);
-        assert_non_null(strstr(error.text, "each message of stream 3 is one packet"));
+    for (unsigned i = 0; i < 3; i++)
+        opens[i].unit = MILLRACE_UNIT_MESSAGE;
+    opens[0].iv_source = MILLRACE_IV_COUNTER; /* whose MAC is checked */
+    opens[0].mac = MILLRACE_MAC_HMAC_SHA_256_128;
+    opens[0].padding = MILLRACE_PADDING_NONE;
+    opens[0].packet_bytes = 64;
+    opens[0].direction = MILLRACE_DIRECTION_DECRYPT;
+    opens[1].iv_source = MILLRACE_IV_CONSTANT; /* with records */
+    opens[1].has_iv = true;
+    opens[1].records = MILLRACE_RECORDS_TS;
+    opens[1].padding = MILLRACE_PADDING_CLEAR;
+    opens[1].packet_bytes = 188;
+    opens[2].message_packets = 1;
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(millrace_open_stream(connection, &opens[i], LONG_MS, &whole, NULL, error.text),
+                         MILLRACE_OK);
+        for (unsigned flags = 0; flags < (MILLRACE_DATA_FIRST | MILLRACE_DATA_LAST); flags++) {
+            assert_int_equal(millrace_data_part(connection, whole.stream, text, 16, flags, NULL, error.text),
+                             MILLRACE_INVALID);
+            assert_non_null(strstr(error.text, "is one packet, by its message_packets, records or MAC"));
+        }
     }
     assert_int_equal(millrace_data_part(connection, whole.stream, text, 16,
                                         MILLRACE_DATA_FIRST | MILLRACE_DATA_LAST, NULL, error.text),

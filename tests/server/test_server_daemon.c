@@ -765,9 +765,9 @@ static void a_reload_takes_the_log_level(void **state)
 
 /* ---- SIGTERM ---- */
 
-/* Sends `packets` at once of which all but the first must wait `interval_ns` each, and makes sure that the
- * server has them. */
-static struct test_stream *leave_work(struct test_client *client, uint32_t packets, core_ns interval_ns)
+/* A stream of which the server has so many packets that must wait, each interval_ns behind the one before: they come
+ * behind a burst (of one, where none wait), which has come back. */
+static struct test_stream *leave_work(struct test_client *client, uint32_t waiting, core_ns interval_ns)
 {
     struct core_address address = address_of("socket");
     struct core_stream_spec spec = test_spec;
@@ -775,17 +775,19 @@ static struct test_stream *leave_work(struct test_client *client, uint32_t packe
     uint8_t frames[16 * (64 + PROTOCOL_HEADER_BYTES)], header[PROTOCOL_HEADER_BYTES];
     size_t bytes = 0;
 
+    assert_true(waiting <= 16);
     spec.packet_bytes = 64;
-    spec.burst_packets = 1;
+    spec.burst_packets = waiting > 0 ? waiting : 1;
     spec.interval_ns = interval_ns;
     test_client_connect(client, &address, NULL);
     struct test_stream *stream = test_stream_open(client, &spec, 3);
-    assert_true(packets <= 16 && packets <= stream->opened.queue_packets);
-    for (uint32_t i = 0; i < packets; i++)
+    for (uint32_t i = 0; i < spec.burst_packets; i++)
+        assert_true(test_stream_send(stream, 64));
+    while (stream->received < spec.burst_packets)
+        assert_int_equal(test_streams_take(client, &stream).status, PROTOCOL_RESULT_OK);
+    for (uint32_t i = 0; i < waiting; i++)
         bytes += test_stream_frame(stream, 64, frames + bytes);
     assert_true(test_client_send(client, frames, bytes));
-    test_client_expect(client, PROTOCOL_RESULT, &frame);
-    assert_int_equal(test_stream_check(stream, &frame).status, PROTOCOL_RESULT_OK);
     protocol_header_write(header, &(struct protocol_header){.type = PROTOCOL_PING, .id = 9});
     assert_true(test_client_send(client, header, sizeof header));
     test_client_expect(client, PROTOCOL_PONG, &frame);
@@ -801,9 +803,9 @@ static void a_drain_delivers_what_was_accepted(void **state)
 
     for (size_t i = 0; i < 2; i++) {
         pid_t pid = start_daemon(GOOD);
-        struct test_stream *stream = leave_work(&client, 4, 300 * CORE_NS_PER_MS);
+        struct test_stream *stream = leave_work(&client, 3, 300 * CORE_NS_PER_MS);
         assert_int_equal(kill(pid, signals[i]), 0);
-        for (int packet = 1; packet < 4; packet++) {
+        for (int packet = 0; packet < 3; packet++) {
             test_client_expect(&client, PROTOCOL_RESULT, &frame);
             struct protocol_result result = test_stream_check(stream, &frame);
             assert_true((result.flags & PROTOCOL_RESULT_POLICED) != 0);
@@ -826,7 +828,7 @@ static void a_drain_out_of_time_says_what_was_lost(void **state)
     (void)state;
 
     pid_t pid = start_daemon(GOOD "timeouts: {drain_ms: 200}\n");
-    struct test_stream *stream = leave_work(&client, 4, 600 * CORE_NS_PER_S);
+    struct test_stream *stream = leave_work(&client, 3, 600 * CORE_NS_PER_S);
     assert_int_equal(stop_daemon(pid), 1);
     assert_true(logged("stop.lost"));
     assert_true(logged("3 accepted packets"));
@@ -840,7 +842,7 @@ static void a_client_that_leaves_is_no_loss_of_the_server(void **state)
     (void)state;
 
     pid_t pid = start_daemon(GOOD);
-    struct test_stream *stream = leave_work(&client, 4, 600 * CORE_NS_PER_S);
+    struct test_stream *stream = leave_work(&client, 3, 600 * CORE_NS_PER_S);
     test_client_close(&client);
     assert_int_equal(stop_daemon(pid), 0);
     test_stream_free(stream);
@@ -961,7 +963,7 @@ static void the_status_command_shows_the_admin_socket(void **state)
     (void)state;
 
     pid_t pid = start_daemon(GOOD "admin: unix:admin\n");
-    struct test_stream *stream = leave_work(&client, 1, CORE_NS_PER_S);
+    struct test_stream *stream = leave_work(&client, 0, CORE_NS_PER_S);
     assert_int_equal(stat(in_folder("admin").text, &about), 0);
     assert_int_equal(about.st_mode & 0777, 0660);
     snprintf(address_text, sizeof address_text, "unix:%s", in_folder("admin").text);

@@ -115,8 +115,8 @@ class Stream:
             raise ValueError(f"{len(packet)} bytes are longer than the server's longest packet")
         flags = 0
         if self.contract.unit == Unit.MESSAGE:
-            if self.contract.message_packets == 1 and not (first and last):
-                raise ValueError("each message is one packet, as message_packets of the contract says")
+            if self._has_whole_ones and not (first and last):
+                raise ValueError("each message is one packet, by message_packets, records or the MAC of the contract")
             if first == self._inside:
                 raise ValueError("a message begins where the one before has ended, and nowhere else")
             flags = (tables.DATA_FIRST if first else 0) | (tables.DATA_LAST if last else 0)
@@ -143,8 +143,7 @@ class Stream:
         data, longest = (iv or b"") + message, self.contract.packet_bytes
         if len(data) <= longest:
             return [self.send(data)]
-        whole_ones = self.contract.message_packets == 1 or self.contract.records != Records.NONE
-        if whole_ones or (self.contract.mac != Mac.NONE and not self._tag_bytes):
+        if self._has_whole_ones:
             raise ValueError(f"a message of {len(data)} bytes is longer than a packet, which it must fit into")
         step = longest // BLOCK * BLOCK
         if step <= (BLOCK if explicit else 0):
@@ -214,6 +213,11 @@ class Stream:
         )
 
     @property
+    def _has_whole_ones(self) -> bool:
+        checks = self.contract.mac != Mac.NONE and self.contract.direction == Direction.DECRYPT
+        return self.contract.message_packets == 1 or self.contract.records != Records.NONE or checks
+
+    @property
     def _tag_bytes(self) -> int:
         adds = self.contract.mac != Mac.NONE and self.contract.direction == Direction.ENCRYPT
         return tables.MAC_BYTES if adds else 0
@@ -279,8 +283,10 @@ class Connection:
 
     def _ask(self, type_: Type, contract: Contract, body: Open) -> Answer[Any]:
         self.check()
-        if contract.unit == Unit.MESSAGE or contract.padding == Padding.CLEAR:
+        if contract.unit == Unit.MESSAGE or contract.padding == Padding.CLEAR or contract.mac != Mac.NONE:
             self.require(3, "messages")
+        if contract.direction == Direction.DECRYPT:
+            self.require(3, "decryption")
         if contract.guaranteed:
             self.require(2, "a guaranteed stream")
         return self.request(type_, body.write(self.welcome.version), contract)
@@ -380,7 +386,8 @@ class Connection:
             raise ProtocolError(f"a frame of type {header.type} with a header field that must be 0")
         longest = tables.CONTROL_BYTES_MAX
         if header.type == Type.RESULT:
-            longest = tables.FIXED_BYTES["result"][1] + self.welcome.packet_bytes_max + 2 * BLOCK
+            around = 2 * BLOCK + tables.MAC_BYTES  # the padding, an IV, a code
+            longest = tables.FIXED_BYTES["result"][1] + self.welcome.packet_bytes_max + around
         if header.body_bytes > longest:
             raise ProtocolError(f"a frame of type {header.type} with {header.body_bytes} bytes")
 

@@ -22,6 +22,7 @@ from millrace import (
     Refusal,
     ServingUnit,
     Unit,
+    Unsupported,
 )
 from millrace._tables import NoticeKind, RefusalCode, Type
 from millrace.frames import (
@@ -133,6 +134,39 @@ MALFORMED = {
     "no unit": frame(Type.NOTICE, 1, b"\x01" + bytes(15)),
     "leaving before version 4": frame(Type.NOTICE, 0, b"\x04" + bytes(15)),
 }
+
+
+class Contracts(unittest.TestCase):
+    def test_the_longest_result(self) -> None:
+        """Padding, an IV and a code around a packet that is as long as can be."""
+        connection = welcomed(3)
+        longest = replace(
+            MESSAGES, packet_bytes=65536, iv=Iv.RANDOM, first_unit=0, mac=Mac.HMAC_SHA_256_128
+        )
+        opening = connection.open(longest, bytes(16))
+        connection.receive(frame(Type.OPENED, 1, OPENED.write(3)))
+        answer = opening.result().send(bytes(65536))
+        body = b"\0\x10" + bytes(14) + bytes(16 + 65536 + 16 + 16)
+        connection.receive(frame(Type.RESULT, 1, body))
+        self.assertEqual(len(answer.result().ciphertext), 65536 + 16 + 16)
+
+    def test_decryption_needs_version_3(self) -> None:
+        plain = replace(CAMERA, guaranteed=False)
+        for contract in (
+            replace(plain, direction=Direction.DECRYPT),
+            replace(plain, mac=Mac.HMAC_SHA_256_128),
+        ):
+            with self.assertRaisesRegex(Unsupported, "needs version 3, the server speaks 2"):
+                welcomed(2).open(contract, bytes(16))
+
+    def test_messages_of_one_packet(self) -> None:
+        checked = replace(MESSAGES, padding=Padding.NONE, direction=Direction.DECRYPT, mac=Mac.HMAC_SHA_256_128)
+        for contract in (replace(MESSAGES, message_packets=1), RECORDS, checked):
+            connection = welcomed(3)
+            opening = connection.open(contract, bytes(16), iv=bytes(16) if contract is RECORDS else None)
+            connection.receive(frame(Type.OPENED, 1, OPENED.write(3)))
+            with self.assertRaisesRegex(ValueError, "each message is one packet"):
+                opening.result().send(bytes(188), last=False)
 
 
 class Malformed(unittest.TestCase):

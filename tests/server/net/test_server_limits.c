@@ -93,14 +93,14 @@ static void streams_and_their_memory(void **state)
         {"limits: {streams: 5}", 64, 1, 5, 5},
         {"limits: {buffer_mib: 4, stream_buffer_kib: 1024}", 1024, 1024, 3, 3}, /* records count too */
         {"limits: {buffer_mib: 1, stream_buffer_kib: 1024}", 65536, 2, 7, 7},
-        {"limits: {buffer_mib: 1, stream_buffer_kib: 1024}", 16, 1, 100, 1000},
+        {"limits: {buffer_mib: 1, stream_buffer_kib: 1024}", 16, 1, 100, 2000},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct core_stream_spec spec = test_spec;
         struct test_server server;
         struct test_client one, other;
-        uint32_t ids[1024], others[8];
+        uint32_t ids[2048], others[8];
         spec.packet_bytes = rows[i].packet_bytes;
         spec.burst_packets = rows[i].burst_packets;
         start(&server, rows[i].yaml);

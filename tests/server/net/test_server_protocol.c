@@ -399,7 +399,7 @@ static void test_body_ranges(void **state)
         uint32_t minimum, maximum;
     } rows[] = {{PROTOCOL_HELLO, 8, 8},    {PROTOCOL_OPEN, 32, 111}, {PROTOCOL_QUERY, 32, 111},
                 {PROTOCOL_DATA, 0, 777},   {PROTOCOL_CLOSE, 0, 0},   {PROTOCOL_PING, 0, 64},
-                {PROTOCOL_MODIFY, 24, 24}, {PROTOCOL_REKEY, 16, 79}, {PROTOCOL_LANE, 4, 4}};
+                {PROTOCOL_MODIFY, 24, 24}, {PROTOCOL_REKEY, 17, 79}, {PROTOCOL_LANE, 4, 4}};
     unsigned allowed = 0, allowed_1 = 0;
     for (unsigned type = 0; type < 256; type++) {
         uint32_t minimum, maximum;

@@ -196,6 +196,8 @@ static struct talker *open_talker(enum core_iv iv, enum core_padding padding, bo
     memcpy(talker->chain, opened.iv, CORE_BLOCK_BYTES);
     if (iv == CORE_IV_CONSTANT)
         assert_memory_equal(opened.iv, open.iv, CORE_BLOCK_BYTES);
+    if (iv == CORE_IV_EXPLICIT || iv == CORE_IV_RANDOM) /* there is none yet */
+        assert_memory_equal(opened.iv, (const uint8_t[CORE_BLOCK_BYTES]){0}, CORE_BLOCK_BYTES);
     return talker;
 }
 
