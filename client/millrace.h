@@ -14,14 +14,15 @@
  * millrace_process, millrace_disconnect or a blocking one. Different connections are independent.
  *
  * An answer that a blocking call waits for goes to that call and to no callback. If the call has given up
- * (MILLRACE_TIMEOUT), a late RESULT or CLOSED, and a late answer to MODIFY, goes to the callbacks; a late
- * OPENED is dropped and its stream closed.
+ * (MILLRACE_TIMEOUT), a late RESULT or CLOSED, and a late answer to MODIFY or REKEY, goes to the callbacks; one to
+ * QUERY or PING is dropped, and so is a late OPENED, whose stream is closed.
  *
  * Times: timeout_ms < 0 waits for ever; what ends in _ns is nanoseconds. Signals: no call raises SIGPIPE.
  *
- * Errors: functions return a millrace_status; error (may be NULL) gets a sentence for a person. After
- * MILLRACE_CLOSED, MILLRACE_SYSTEM or MILLRACE_INVALID from the wire the connection is dead: every further
- * call says MILLRACE_CLOSED with the first cause.
+ * Errors: functions return a millrace_status; error (may be NULL) gets a sentence for a person. A connection dies
+ * with its socket, by a frame that breaks the protocol, and where there is no memory for what comes: from then on every
+ * call says MILLRACE_CLOSED with the first cause. MILLRACE_CLOSED of millrace_encrypt may also say that its stream has
+ * ended.
  *
  * Structs grow at their end, and programs that were built before go on. Each begins with `size`, its bytes as
  * its owner knows it. In a struct of yours you set it, and make 0 what you do not set:
@@ -114,10 +115,11 @@ enum millrace_direction { MILLRACE_DIRECTION_ENCRYPT = 0, MILLRACE_DIRECTION_DEC
  * bits are set; every packet is a message, unit is MESSAGE, iv_source CONSTANT, and padding CLEAR. */
 enum millrace_records { MILLRACE_RECORDS_NONE = 0, MILLRACE_RECORDS_TS = 1 };
 
-/* A code behind each message, by which who has the key can tell that it is genuine: HMAC-SHA-256 of mac_id, its number,
- * its IV and its ciphertext, cut to 16 bytes (docs/protocol.md). With it go unit MESSAGE and an iv_source other than
- * CHAIN. Encrypting, the code is the end of the result of a message's last packet. Decrypting, every packet is a whole
- * message with its code behind it; one that is not genuine is answered with status FORGED and nothing else. */
+/* A code behind each message, by which who has the key can tell that it is genuine: HMAC-SHA-256 of mac_id, its
+ * number, its IV and its ciphertext, cut to 16 bytes (docs/protocol.md). With it go unit MESSAGE, an iv_source other
+ * than CHAIN, and no records. Encrypting, the code is the end of the result of a message's last packet. Decrypting,
+ * every packet is a whole message with its code behind it; one that is not genuine is answered with status FORGED and
+ * nothing else. */
 enum millrace_mac { MILLRACE_MAC_NONE = 0, MILLRACE_MAC_HMAC_SHA_256_128 = 1 };
 #define MILLRACE_MAC_BYTES 16
 
@@ -127,7 +129,9 @@ enum millrace_key_kind { MILLRACE_KEY_NONE = 0, MILLRACE_KEY_INLINE = 1, MILLRAC
  * long run, at most burst_packets at once; each back within latency_ns. */
 struct millrace_open {
     size_t size;
-    uint32_t packet_bytes;  /* 1 .. 2^20, before padding; with no padding whole blocks */
+    /* 1 .. 2^20, before padding; with no padding whole blocks; with a pattern or a MAC at most 65,536; with records
+     * n x 188; with a MAC, DECRYPT, more than 16 (EXPLICIT: 32) */
+    uint32_t packet_bytes;
     uint32_t burst_packets; /* 1 .. 65,536 */
     int64_t interval_ns;    /* 1 us .. 1 hour */
     int64_t latency_ns;     /* 10 us .. 1 hour */
@@ -140,13 +144,13 @@ struct millrace_open {
      * goes from one encrypted block to the next. 0 and 0: all are encrypted. 1 and 9 is what `cbcs` prescribes
      * for video (ISO 23001-7). */
     uint8_t crypt_blocks, skip_blocks;
-    enum millrace_direction direction; /* DECRYPT: without padding, and not with iv_source RANDOM */
+    enum millrace_direction direction; /* DECRYPT: not with padding PKCS7, nor with iv_source RANDOM */
     enum millrace_records records;
     enum millrace_mac mac;
     uint8_t message_packets; /* 1: each message is one packet, so that a GPU may encrypt them side by side,
                                 and promise more, where iv_source is not CHAIN; 0: any number */
     bool guaranteed;         /* survives the loss of any one GPU */
-    bool has_iv;             /* iv is given; else the server draws it */
+    bool has_iv; /* iv is given: with CONSTANT it must be, with CHAIN it may be, else the server draws it */
     enum millrace_key_kind key_kind;
     const void *key;  /* INLINE: 16, 24 or 32 bytes; NAMED: the name of one of the server's, not terminated */
     size_t key_bytes; /* its length */
@@ -326,9 +330,10 @@ enum millrace_close_reason {
 struct millrace_closed {
     size_t size;
     enum millrace_close_reason reason;
-    uint64_t packets, bytes, met, missed; /* bytes: of ciphertext */
-    char text[MILLRACE_TEXT_BYTES];       /* with LOST: why; else "" */
-    enum millrace_refusal refused;        /* with LOST: what no other node will judge otherwise; 0: nothing */
+    /* bytes: encrypted or decrypted, without what passed as it is; of a pool all that came back */
+    uint64_t packets, bytes, met, missed;
+    char text[MILLRACE_TEXT_BYTES]; /* with LOST: why; else "" */
+    enum millrace_refusal refused;  /* with LOST: what no other node will judge otherwise; 0: nothing */
 };
 
 enum millrace_notice_kind {
@@ -410,8 +415,8 @@ struct millrace_callbacks {
 /* Connects to "unix:/path", "socket:/path", "tcp:host:port", "tls:host:port" or "embedded:/path.yaml", says hello,
  * waits for WELCOME. On "unix:" packets go through memory that is shared with the server, where it offers that
  * (docs/protocol.md, "Lanes"): nothing else changes but what they cost. On "socket:", the same socket, they do not.
- * Several addresses, separated by commas, are a pool, below. timeout_ms covers all of that. On success *connection is
- * the caller's, to be given to millrace_disconnect.
+ * Several addresses, separated by commas, are a pool, below. timeout_ms covers all of that but the system's look-up of
+ * a host's name. On success *connection is the caller's, to be given to millrace_disconnect.
  *
  * "embedded:" and the path of a server's configuration: the server is inside this process (docs/library.md). The
  * first connection starts it, which timeout_ms does not cover, and the end of the last one stops it, in
@@ -506,7 +511,8 @@ int millrace_descriptor(const struct millrace *connection); /* for poll; owned b
 short millrace_events(struct millrace *connection);
 
 /* Writes what is buffered and reads what is there, calling back for every frame, until the socket would block
- * (or `reads` read calls were made; 0: no limit). MILLRACE_OK also when there was nothing to do. */
+ * (or `reads` read calls were made, and TLS or a lane has nothing left of which poll would not tell; 0: no limit).
+ * MILLRACE_OK also when there was nothing to do. */
 MILLRACE_CHECKED millrace_status millrace_process(struct millrace *connection, unsigned reads,
                                                   char error[MILLRACE_TEXT_BYTES]);
 
@@ -515,8 +521,8 @@ MILLRACE_CHECKED millrace_status millrace_flush(struct millrace *connection, cha
 
 /* Buffers OPEN or QUERY; *request (may be NULL) is the id that the answer will carry. MILLRACE_FULL: no room
  * in the output buffer, or 1,024 requests are unanswered; MILLRACE_INVALID: the key fits its kind in no way;
- * MILLRACE_UNSUPPORTED: a guaranteed stream of a server that speaks only version 1, or messages of one that
- * speaks no more than version 2. The contract is judged by the server. */
+ * MILLRACE_UNSUPPORTED: a guaranteed stream of a server that speaks only version 1, or messages or decryption of
+ * one that speaks no more than version 2. The contract is judged by the server. */
 MILLRACE_CHECKED millrace_status millrace_send_open(struct millrace *connection,
                                                     const struct millrace_open *open, uint32_t *request,
                                                     char error[MILLRACE_TEXT_BYTES]);
@@ -531,10 +537,10 @@ MILLRACE_CHECKED millrace_status millrace_send_close(struct millrace *connection
 MILLRACE_CHECKED millrace_status millrace_send_modify(struct millrace *connection,
                                                       const struct millrace_modify *modify, uint32_t *request,
                                                       char error[MILLRACE_TEXT_BYTES]);
-/* Buffers REKEY for an open stream with messages: another key from message number rekey->first on. Messages
- * are counted from first_unit on (0 but with MILLRACE_IV_COUNTER). The message may be sent at once, but which
- * key it is under tells the answer alone: after REFUSED the old one goes on. MILLRACE_NOT_FOUND,
- * MILLRACE_FULL and MILLRACE_INVALID as above; MILLRACE_UNSUPPORTED: the server speaks no more than version
+/* Buffers REKEY for an open stream with messages: another key from message number rekey->first on. Messages are
+ * counted from first_unit on (0 without MILLRACE_IV_COUNTER and without a MAC). The message may be sent at once, but
+ * which key it is under tells the answer alone: after REFUSED the old one goes on. MILLRACE_NOT_FOUND, MILLRACE_FULL
+ * and MILLRACE_INVALID as above; MILLRACE_UNSUPPORTED: the server speaks no more than version
  * 2. */
 MILLRACE_CHECKED millrace_status millrace_send_rekey(struct millrace *connection,
                                                      const struct millrace_rekey *rekey, uint32_t *request,

@@ -130,7 +130,7 @@ static void expect_code(const struct wrong *wrong)
 static void before_hello_it_is_4(void **state)
 {
     (void)state;
-    says("| 4 | any frame before HELLO, of whatever type, or a second HELLO | yes |");
+    says("| 4 | any frame before HELLO, of whatever type, or a second HELLO; v3: LANE at a wrong time,");
     says("only the first error that applies is sent, in this order: 4 for a frame before HELLO;");
     for (unsigned type = 0; type < 256; type++) {
         struct wrong wrong = {(uint8_t)type, type & 1, type % 70, type & 2, type & 4, PROTOCOL_ERROR_STATE};
@@ -162,7 +162,7 @@ static void then_one_after_the_other(void **state)
     };
     (void)state;
     says("3; 1 for a header field; 4 for a second HELLO; 2;");
-    says("Once the body is there follow 1 for the body, 5, and 9.");
+    says("Once the body is there follow 1 for the body, 4 for LANE (v3), 5, and 9.");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         begin();
         expect_code(&rows[i]);
