@@ -83,8 +83,9 @@ static void on_modified(void *argument, uint32_t request, const struct millrace_
 static void on_notice(void *argument, uint32_t stream, const struct millrace_notice *notice)
 {
     struct millrace_position position = {.size = sizeof position};
-    if (strlen(notice->text) >= sizeof notice->text ||
-        millrace_position_of(argument, stream, &position, NULL) != MILLRACE_OK)
+    const bool of_server = notice->kind == MILLRACE_NOTICE_LEAVING; /* and of no stream */
+    if (strlen(notice->text) >= sizeof notice->text || of_server != (stream == 0) ||
+        (!of_server && millrace_position_of(argument, stream, &position, NULL) != MILLRACE_OK))
         abort();
 }
 
