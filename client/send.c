@@ -120,13 +120,6 @@ static core_status check_key(enum protocol_key_kind kind, const uint8_t *key, ui
                           PROTOCOL_KEY_NAME_MAX, bytes, (int)kind);
 }
 
-/* Is each message a packet? */
-static bool has_whole_ones(const struct core_stream_spec *spec)
-{
-    return spec->message_packets == 1 || spec->records != CORE_RECORDS_NONE ||
-           (spec->mac != CORE_MAC_NONE && spec->direction == CORE_DIRECTION_DECRYPT);
-}
-
 /* What would break the frame's format, and with it the connection, is refused here; the contract itself is
  * for the server to judge. */
 core_status client_send_open(struct millrace *connection, enum protocol_type type,
@@ -153,7 +146,7 @@ core_status client_send_open(struct millrace *connection, enum protocol_type typ
         return status;
     uint32_t bytes = protocol_open_write(connection->welcome.version, frame, type, request->id, open);
     request->has_messages = open->spec.unit == CORE_UNIT_MESSAGE;
-    request->has_whole_ones = request->has_messages && has_whole_ones(&open->spec);
+    request->has_whole_ones = core_stream_has_whole_messages(&open->spec);
     request->has_ivs = open->spec.iv == CORE_IV_RANDOM;
     request->padded_bytes_max = core_stream_padded_bytes(open->spec.padding, open->spec.packet_bytes) +
                                 (request->has_ivs ? CORE_BLOCK_BYTES : 0) +

@@ -220,6 +220,13 @@ bool core_stream_packets_alone(const struct core_stream_spec *spec)
     return spec->unit == CORE_UNIT_MESSAGE && spec->message_packets == 1 && spec->iv != CORE_IV_CHAIN;
 }
 
+bool core_stream_has_whole_messages(const struct core_stream_spec *spec)
+{
+    const bool checks = spec->mac != CORE_MAC_NONE && spec->direction == CORE_DIRECTION_DECRYPT;
+    return spec->unit == CORE_UNIT_MESSAGE &&
+           (spec->message_packets == 1 || spec->records != CORE_RECORDS_NONE || checks);
+}
+
 static uint32_t iv_bytes(const struct core_stream_spec *spec)
 {
     const bool brings_iv =

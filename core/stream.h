@@ -114,6 +114,9 @@ bool core_stream_needs_worker(const struct core_stream_spec *spec);
 /* Does none of its packets wait for another, each being a message whose IV does not depend on the one before? */
 bool core_stream_packets_alone(const struct core_stream_spec *spec);
 
+/* Is each of its messages one packet, as message_packets says, or records or a code that is checked require? */
+bool core_stream_has_whole_messages(const struct core_stream_spec *spec);
+
 /* Chains of a packet, which are encrypted one by one, of at most so many bytes each; 1, but with records. */
 uint32_t core_stream_packet_chains(const struct core_stream_spec *spec, uint32_t *chain_bytes);
 

@@ -27,13 +27,6 @@ static bool must_bring_tag(const struct server_stream *stream)
     return stream->spec.mac != CORE_MAC_NONE && stream->spec.direction == CORE_DIRECTION_DECRYPT;
 }
 
-/* Is each packet a message? */
-static bool has_whole_ones(const struct server_stream *stream)
-{
-    return stream->spec.message_packets == 1 || stream->spec.records != CORE_RECORDS_NONE ||
-           must_bring_tag(stream);
-}
-
 const char *server_message_fault(const struct server_stream *stream, uint8_t flags)
 {
     const uint8_t whole = PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST;
@@ -41,7 +34,7 @@ const char *server_message_fault(const struct server_stream *stream, uint8_t fla
 
     if (!has_messages(stream))
         return flags == 0 ? NULL : "DATA has flags, and a stream without messages has none";
-    if (has_whole_ones(stream))
+    if (core_stream_has_whole_messages(&stream->spec))
         return (flags & whole) == whole
                    ? NULL
                    : "DATA is a part of a message, and each message of the stream is one packet, as its "

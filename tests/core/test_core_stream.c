@@ -346,6 +346,23 @@ static void packets_that_stand_alone(void **state)
     assert_false(core_stream_packets_alone(&spec));
 }
 
+static void messages_of_one_packet(void **state)
+{
+    const struct core_stream_spec spec = {.unit = CORE_UNIT_MESSAGE};
+    struct core_stream_spec whole[] = {spec, spec, spec}, parts[] = {spec, spec, spec, spec};
+    (void)state;
+    whole[0].message_packets = 1;
+    whole[1].records = CORE_RECORDS_TS;
+    whole[2].mac = CORE_MAC_HMAC_SHA_256_128, whole[2].direction = CORE_DIRECTION_DECRYPT;
+    parts[1].mac = CORE_MAC_HMAC_SHA_256_128; /* computed, not checked */
+    parts[2].direction = CORE_DIRECTION_DECRYPT;
+    parts[3].unit = CORE_UNIT_STREAM, parts[3].message_packets = 1;
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        assert_true(core_stream_has_whole_messages(&whole[i]));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        assert_false(core_stream_has_whole_messages(&parts[i]));
+}
+
 /* Every length of the adaptation field, under every mark (ISO/IEC 13818-1, 2.4.3.2). */
 static void payloads_of_transport_stream_packets(void **state)
 {
@@ -382,6 +399,7 @@ int main(void)
         cmocka_unit_test(unknown_ciphers_are_told),
         cmocka_unit_test(records_and_directions_have_rules),
         cmocka_unit_test(packets_that_stand_alone),
+        cmocka_unit_test(messages_of_one_packet),
         cmocka_unit_test(macs_have_rules),
         cmocka_unit_test(payloads_of_transport_stream_packets),
         cmocka_unit_test(patterns_encrypt_some_blocks),
