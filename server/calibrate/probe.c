@@ -151,12 +151,13 @@ static core_status expect(struct bench *bench, enum protocol_type type, struct p
     core_status status = read_all(bench, raw, sizeof raw, error);
     if (status == CORE_OK)
         status = protocol_header_read(VERSION, raw, header);
-    if (status == CORE_OK && header->body_bytes <= BUFFER_BYTES)
-        status = read_all(bench, bench->in, header->body_bytes, error);
-    if (status == CORE_OK && header->type != type)
+    if (status != CORE_OK)
+        return status;
+    if (header->type != type || header->body_bytes > BUFFER_BYTES)
         return core_error_set(error, CORE_MISMATCH,
-                              "calibration: the private server answered with frame type %u", header->type);
-    return status;
+                              "calibration: the private server answered with frame type %u, %u bytes",
+                              header->type, header->body_bytes);
+    return read_all(bench, bench->in, header->body_bytes, error);
 }
 
 /* Wide enough never to hold a packet back. On a card batches are to come back soon, and to be small. */
