@@ -433,8 +433,10 @@ void millrace_disconnect(struct millrace *connection); /* NULL is fine; no other
 /* Many servers, its nodes, as one connection: every call below does with it what it does with one server's, and
  * streams survive their node.
  *
- * A stream is opened at the node with the fewest; one that has refused for capacity within the last second comes
- * behind the others. A refusal is not the last word: others are asked, `attempts` in all. When a node dies, or stops
+ * A stream is opened at the node with the fewest; one that has refused for capacity or a limit comes behind the others
+ * for a second, and then, until it has granted something, behind the first refusal. A refusal is not the last word:
+ * others are asked, `attempts` in all; so they are where one does not answer within its part of patience_ms, one of
+ * `attempts`, or of the connections where these are fewer. When a node dies, or stops
  * in good order, its streams are opened at others, from the last block that came back, and what had no result is sent
  * again; one that is leaving serves them until another one has them. So the results are
  * those of one server that was always there: in order, each once, the ciphertext one CBC encryption. on_resumed
@@ -447,7 +449,8 @@ void millrace_disconnect(struct millrace *connection); /* NULL is fine; no other
  * it within patience_ms.
  *
  * - MODIFY and REKEY that are unanswered at a loss, or asked while another node is asked for the stream, are
- *   REFUSED with BUSY: what was before goes on, at the next node too. Ask again.
+ *   REFUSED with BUSY: what was before goes on, at the next node too. Ask again. One that its node does not answer
+ *   waits as long as the node is there, as with one server.
  * - Packets are kept until they have come back: kept_bytes_max of a stream, behind which millrace_data is
  *   MILLRACE_FULL for this stream, and goes on when results have come. A buffer may be twice as long.
  * - A node that can not be reached is tried again after 0.1 s, and each time later, up to 10 s; so is one that
@@ -466,7 +469,7 @@ struct millrace_pool {
     const char *addresses; /* 1 to 64, as millrace_connect has them but embedded:, separated by commas */
     unsigned connections;  /* to each address; 0: 1. 64 in all at most */
     unsigned attempts;     /* connections that are asked for one stream in a row; 0: 3 */
-    int patience_ms; /* that a stream may be without a node, and a request without an answer; 0: 10,000 */
+    int patience_ms; /* that a stream may be without a node, and OPEN and QUERY without an answer; 0: 10,000 */
     uint32_t kept_bytes_max; /* 0: 1 MiB; 4 MiB at most */
 };
 

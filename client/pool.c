@@ -13,6 +13,7 @@
 #define RETRY_NS     (100 * CORE_NS_PER_MS) /* until a link is tried again, doubled each time, up to */
 #define RETRY_NS_MAX (10 * CORE_NS_PER_S)
 #define SILENCE_NS   (2 * CORE_NS_PER_S) /* that a node with streams may say nothing; and then, not even PONG */
+#define WOKEN_NS     CORE_NS_PER_MS /* between a turn and the one that who is called back in it asks for */
 
 void client_pool_hand_filled(struct client_pool *pool)
 {
@@ -62,7 +63,7 @@ void client_pool_tell(struct client_pool *pool, enum protocol_type type, uint32_
         (void)!handler(upper, &header, body); /* what fails ends the connection, and the next call says so */
 }
 
-void client_pool_arm(struct client_pool *pool, core_ns next_ns)
+static void arm(struct client_pool *pool, core_ns next_ns)
 {
     struct itimerspec when = {0};
     if (next_ns != CORE_NS_NEVER) {
@@ -70,6 +71,12 @@ void client_pool_arm(struct client_pool *pool, core_ns next_ns)
         when.it_value.tv_nsec = next_ns % CORE_NS_PER_S;
     }
     (void)timerfd_settime(pool->timer, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+void client_pool_wake(struct client_pool *pool)
+{
+    pool->woken = true;
+    arm(pool, 1);
 }
 
 /* ---- links ---- */
@@ -148,6 +155,8 @@ static core_status adopt(struct client_link *link, struct core_error *error)
     link->leaving = node->leaving;
     link->heard_ns = link->pool->now_ns;
     link->pinged_ns = link->full_ns = 0;
+    link->was_full = false;
+    link->overdue_ns = CORE_NS_NEVER;
     return CORE_OK;
 }
 
@@ -213,12 +222,12 @@ static void take_grant(struct client_link *link, struct client_ask *ask, uint8_t
 {
     if (client_ask_changes(ask))
         client_pool_stream_changed(ask->stream, ask, type != PROTOCOL_REFUSED, body);
-    else if (ask->type == PROTOCOL_QUERY)
+    else if (ask->type == PROTOCOL_QUERY && ask->stream != NULL)
         client_pool_stream_free(link->pool, ask->stream);
     else if (ask->type == PROTOCOL_OPEN && ask->stream != NULL)
         client_pool_stream_opened(link, ask, body);
     else if (ask->type == PROTOCOL_OPEN)
-        client_pool_abandon(link, get_u32(body)); /* it has ended meanwhile */
+        client_pool_abandon(link, get_u32(body)); /* it has ended meanwhile, or others were asked */
 }
 
 static void take_answer(struct client_link *link, struct client_ask *ask, uint8_t type, uint8_t *body,
@@ -339,13 +348,16 @@ static core_ns look_at_link(struct client_link *link)
     }
     if (link->node == NULL && !link->dial.begun && link->retry_ns <= link->pool->now_ns)
         dial(link);
-    return link->node != NULL || link->dial.begun ? CORE_NS_NEVER : link->retry_ns;
+    if (link->node != NULL)
+        return client_asks_withdraw(link);
+    return link->dial.begun ? CORE_NS_NEVER : link->retry_ns;
 }
 
 /* What is due by the clock. */
 static void look(struct client_pool *pool)
 {
     core_ns next_ns = CORE_NS_NEVER;
+    pool->woken = false;
     for (unsigned i = 0; i < pool->link_count; i++)
         next_ns = core_time_min(next_ns, look_at_link(&pool->links[i]));
     if (!pool->upper->welcomed)
@@ -356,7 +368,7 @@ static void look(struct client_pool *pool)
         if (pool->links[i].node != NULL)
             next_ns = core_time_min(next_ns, watch_silence(&pool->links[i]));
     client_pool_flush(pool);
-    client_pool_arm(pool, next_ns);
+    arm(pool, pool->woken ? core_time_min(next_ns, pool->now_ns + WOKEN_NS) : next_ns);
 }
 
 core_status client_pool_read(struct client_transport *transport, void *room, size_t bytes, size_t *got,

@@ -35,6 +35,7 @@ struct client_ask {
     struct client_pool_stream *stream; /* NULL: PING; or it has ended, or gone on, without the answer */
     uint64_t tried;                    /* links that were asked in this round, bit by bit */
     core_ns begun_ns, due_ns, pause_ns;
+    core_ns sent_ns;                 /* of OPEN and QUERY: to the node that has it, or had it last */
     struct protocol_refused refused; /* the last answer; or why nobody was asked */
     struct protocol_modify modify;
     struct protocol_rekey rekey; /* its key is `bytes` */
@@ -52,7 +53,9 @@ struct client_link {
     short events;            /* that epoll looks for */
     core_ns retry_ns, delay_ns;
     core_ns heard_ns, pinged_ns; /* a frame was last read; was asked for one since (0: not) */
-    core_ns full_ns;             /* it has refused for capacity: until then others are asked first */
+    core_ns full_ns;             /* it has refused for want of room: until then others are asked first */
+    bool was_full;               /* and has granted nothing since: others are asked second */
+    core_ns overdue_ns;          /* when to look for OPENs and QUERYs that it leaves without an answer */
     uint64_t opened, refused, lost, losses;
     struct core_error cause; /* that it is down; "": it has not been tried */
 };
@@ -111,6 +114,7 @@ struct client_pool {
     core_ns connect_ns; /* from then on one node is enough */
     int timer;
     bool astray; /* a stream may have no node, or one that is leaving */
+    bool woken;  /* there is something for the next turn, since the last one has looked */
     core_ns now_ns;
     unsigned random;
     struct client_pool_stream **streams; /* by id - 1; NULL: free */
@@ -150,7 +154,8 @@ void client_pool_tell(struct client_pool *pool, enum protocol_type type, uint32_
 double client_pool_draw(struct client_pool *pool); /* uniform in [0, 1): to spread, not to hide */
 /* When to try again: behind *delay_ns, give or take a quarter, which is doubled, up to most_ns. */
 core_ns client_pool_back_off(struct client_pool *pool, core_ns *delay_ns, core_ns most_ns);
-void client_pool_arm(struct client_pool *pool, core_ns next_ns); /* when the next turn is due */
+/* The next turn is due at once; or soon, where it is this turn that calls back who asks for it. */
+void client_pool_wake(struct client_pool *pool);
 bool client_pool_is_any_up(const struct client_pool *pool);
 
 /* ---- pool_ask.c ---- */
@@ -165,6 +170,8 @@ bool client_ask_changes(const struct client_ask *ask); /* a stream that is open:
 void client_ask_enqueue(struct client_pool *pool, struct client_ask *ask);
 /* What this link was asked for, it will not answer: into the queue with it. */
 void client_asks_recall(struct client_link *link);
+/* The same for OPENs and QUERYs that it has not answered for too long; returns when to be called again. */
+core_ns client_asks_withdraw(struct client_link *link);
 /* Tells the upper connection, if it is one of its requests; and frees it. */
 void client_ask_answer(struct client_pool *pool, struct client_ask *ask, enum protocol_type type,
                        const uint8_t *body, uint32_t bytes);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define LINK_ASKS_MAX 16            /* OPENs of one link that wait for an answer */
-#define FULL_NS       CORE_NS_PER_S /* that a node which has refused for capacity is asked after others */
+#define FULL_NS       CORE_NS_PER_S /* that a node which has refused for want of room is asked after others */
 #define STAYS_NS      CORE_NS_PER_S /* that a stream stays at a node that is leaving, behind refusals */
 #define ROUND_NS                                                                                             \
     (100 * CORE_NS_PER_MS) /* pause behind the first round of refusals, doubled each time, up to */
@@ -71,7 +71,19 @@ void client_ask_enqueue(struct client_pool *pool, struct client_ask *ask)
         client_pool_stream_hand(ask->stream);
 }
 
+static void mark_full(struct client_link *link, core_ns time_ns)
+{
+    link->full_ns = link->pool->now_ns + time_ns;
+    link->was_full = true;
+}
+
 /* ---- to a node ---- */
+
+/* How long a node may take for an answer: as many attempts as there may be fit into the pool's patience. */
+static core_ns answer_ns(const struct client_pool *pool)
+{
+    return pool->patience_ns / (pool->attempts < pool->link_count ? pool->attempts : pool->link_count);
+}
 
 static bool opens(const struct client_ask *ask)
 {
@@ -120,6 +132,10 @@ core_status client_ask_send(struct client_link *link, struct client_ask *ask)
     ask->sent = true;
     if (ask->type != PROTOCOL_PING)
         ask->tried |= UINT64_C(1) << (link - link->pool->links);
+    if (opens(ask)) {
+        ask->sent_ns = link->pool->now_ns;
+        link->overdue_ns = core_time_min(link->overdue_ns, ask->sent_ns + answer_ns(link->pool));
+    }
     return CORE_OK;
 }
 
@@ -131,12 +147,50 @@ void client_asks_recall(struct client_link *link)
             client_ask_enqueue(link->pool, requests->slots[i].ask);
 }
 
+/* Another ask is in its place; its answer, if there is ever one, is for nobody: what that opens is closed. */
+static void withdraw(struct client_link *link, struct client_ask *ask)
+{
+    struct client_pool_stream *stream = ask->stream;
+    struct client_ask *again = malloc(sizeof *again);
+    if (again == NULL)
+        return; /* later */
+    *again = *ask;
+    client_ask_release(ask);
+    ask->own = true;
+    client_ask_bind(again, stream);
+    client_ask_enqueue(link->pool, again);
+    mark_full(link, answer_ns(link->pool));
+}
+
+core_ns client_asks_withdraw(struct client_link *link)
+{
+    const struct client_requests *requests = &link->node->requests;
+    const core_ns now_ns = link->pool->now_ns;
+    core_ns next_ns = CORE_NS_NEVER;
+    if (now_ns < link->overdue_ns)
+        return link->overdue_ns;
+    for (uint16_t i = 0; i < requests->capacity; i++) {
+        struct client_ask *ask = requests->slots[i].type != 0 ? requests->slots[i].ask : NULL;
+        if (ask == NULL || !opens(ask) || ask->stream == NULL)
+            continue;
+        if (now_ns >= ask->sent_ns + answer_ns(link->pool))
+            withdraw(link, ask);
+        if (ask->stream != NULL)
+            next_ns = core_time_min(next_ns,
+                                    core_time_max(ask->sent_ns + answer_ns(link->pool), now_ns + ROUND_NS));
+    }
+    link->overdue_ns = next_ns;
+    return next_ns;
+}
+
 /* ---- which ---- */
 
-/* What has refused comes after what has not, and what is leaving last: it may have stayed. */
-static double crowd_of(const struct client_link *link)
+/* What has refused comes after what has not: for a while; and then, until it has granted something, behind the first
+ * refusal. What is leaving comes last: it may have stayed. */
+static double crowd_of(const struct client_link *link, const struct client_ask *ask)
 {
-    const double rank = link->leaving ? 2 : link->pool->now_ns < link->full_ns ? 1 : 0;
+    const bool full = link->pool->now_ns < link->full_ns || (link->was_full && ask->tried != 0);
+    const double rank = link->leaving ? 2 : full ? 1 : 0;
     return rank * STREAMS_MANY + (double)link->node->streams.count + link->node->requests.count +
            client_pool_draw(link->pool);
 }
@@ -151,13 +205,14 @@ static struct client_link *choose(struct client_pool *pool, const struct client_
         return NULL;
     for (unsigned i = 0; i < pool->link_count; i++) {
         struct client_link *link = &pool->links[i];
-        if (link->node == NULL || (ask->tried >> i & 1) != 0 || (link->leaving && is_of_mover(ask)))
+        const bool is_worse = link->leaving || pool->now_ns < link->full_ns; /* than where a mover is */
+        if (link->node == NULL || (ask->tried >> i & 1) != 0 || (is_worse && is_of_mover(ask)))
             continue;
         if (opens(ask) && link->node->requests.count >= LINK_ASKS_MAX) {
             *waits |= !link->leaving;
             continue;
         }
-        const double crowd = crowd_of(link);
+        const double crowd = crowd_of(link, ask);
         if (crowd < least) {
             least = crowd;
             best = link;
@@ -186,12 +241,12 @@ static void refuse(struct client_pool *pool, struct client_ask *ask, const struc
                       bytes - PROTOCOL_HEADER_BYTES);
 }
 
-static const char *cause_of(const struct client_pool *pool)
+static const char *cause_of(const struct client_pool *pool, const char *other)
 {
     for (unsigned i = 0; i < pool->link_count; i++)
         if (pool->links[i].node == NULL && pool->links[i].cause.text[0] != '\0')
             return pool->links[i].cause.text;
-    return "all are stopping";
+    return other;
 }
 
 /* A contract or a key that one node does not take is not for others to judge. */
@@ -208,10 +263,11 @@ static void give_up(struct client_pool *pool, struct client_ask *ask)
     struct protocol_refused refused = ask->refused;
     if (ask->tried == 0 || ask->refused.code == 0) { /* nobody was asked; or who was, is gone */
         refused = (struct protocol_refused){.code = PROTOCOL_REFUSED_DRAINING};
-        snprintf(refused.text, sizeof refused.text, "%s: %.400s",
-                 ask->tried == 0 ? "no node can be reached" : "no node has answered", cause_of(pool));
+        const char *const what = ask->tried == 0 ? "no node can be reached" : "no node has answered";
+        snprintf(refused.text, sizeof refused.text, "%s: %.400s", what,
+                 cause_of(pool, ask->tried == 0 ? "all are stopping" : "those that are asked say nothing"));
     } else {
-        snprintf(refused.text, sizeof refused.text, "%.440s (nodes asked: %d)", ask->refused.text,
+        snprintf(refused.text, sizeof refused.text, "%.440s (connections asked: %d)", ask->refused.text,
                  __builtin_popcountll(ask->tried));
     }
     const bool moves = is_of_mover(ask);
@@ -235,8 +291,8 @@ void client_ask_refused(struct client_link *link, struct client_ask *ask, const 
     struct client_pool *pool = link->pool;
     if (protocol_refused_read(link->node->welcome.version, body, bytes, &ask->refused, &error))
         ask->refused.code = PROTOCOL_REFUSED_INTERNAL; /* its own handler has read the same */
-    if (ask->refused.code == PROTOCOL_REFUSED_CAPACITY) {
-        link->full_ns = pool->now_ns + FULL_NS;
+    if (ask->refused.code == PROTOCOL_REFUSED_CAPACITY || ask->refused.code == PROTOCOL_REFUSED_LIMIT) {
+        mark_full(link, FULL_NS);
         link->refused++;
     }
     link->leaving |= ask->refused.code == PROTOCOL_REFUSED_DRAINING;
@@ -286,14 +342,16 @@ static core_ns look_at(struct client_pool *pool, struct client_ask *ask)
     return core_time_min(ask->due_ns, end_ns);
 }
 
+/* What comes in meanwhile, of who is called back, is for the next turn: who asks again as soon as he is refused would
+ * else never let this one end. */
 core_ns client_asks_look(struct client_pool *pool)
 {
-    struct client_ask *waiting = NULL, **waiting_end = &waiting;
+    struct client_ask *round = pool->queue, *waiting = NULL, **waiting_end = &waiting;
     core_ns next_ns = CORE_NS_NEVER;
-    for (struct client_ask *ask; (ask = pool->queue) != NULL;) { /* with what comes in meanwhile */
-        pool->queue = ask->next;
-        if (pool->queue == NULL)
-            pool->queue_end = &pool->queue;
+    pool->queue = NULL;
+    pool->queue_end = &pool->queue;
+    for (struct client_ask *ask; (ask = round) != NULL;) {
+        round = ask->next;
         ask->next = NULL;
         if (client_ask_changes(ask)) {
             refuse_change(pool, ask);
@@ -310,7 +368,9 @@ core_ns client_asks_look(struct client_pool *pool)
         waiting_end = &ask->next;
         next_ns = core_time_min(next_ns, again_ns);
     }
+    *waiting_end = pool->queue;
+    if (pool->queue == NULL)
+        pool->queue_end = waiting == NULL ? &pool->queue : waiting_end;
     pool->queue = waiting;
-    pool->queue_end = waiting == NULL ? &pool->queue : waiting_end;
     return next_ns;
 }

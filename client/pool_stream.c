@@ -240,7 +240,7 @@ static void close_stream(struct client_pool *pool, struct client_pool_stream *st
     if (stream->link != NULL)
         return;
     pool->astray = true; /* it may be at its end */
-    client_pool_arm(pool, 1);
+    client_pool_wake(pool);
 }
 
 core_status client_pool_take(struct client_pool *pool, const uint8_t *frame, struct core_error *error)
@@ -263,7 +263,7 @@ core_status client_pool_take(struct client_pool *pool, const uint8_t *frame, str
     }
     if (!client_ask_changes(ask) || !send_change(find(pool, get_u32(body)), ask))
         client_ask_enqueue(pool, ask); /* a change is refused there */
-    client_pool_arm(pool, 1);          /* at once */
+    client_pool_wake(pool);
     return CORE_OK;
 }
 
@@ -546,6 +546,12 @@ static void resume(struct client_link *link, struct client_pool_stream *stream)
     tell_resumed(link->pool, stream);
 }
 
+/* Of packets that a node may have; with none a stream that it has would not go on. */
+static uint32_t at_least_one(uint32_t queue_packets)
+{
+    return queue_packets > 0 ? queue_packets : 1;
+}
+
 void client_pool_stream_opened(struct client_link *link, struct client_ask *ask, uint8_t *body)
 {
     struct client_pool_stream *stream = ask->stream;
@@ -563,8 +569,8 @@ void client_pool_stream_opened(struct client_link *link, struct client_ask *ask,
     stream->node_id = there->id;
     stream->node_first = stream->first.sequence;
     stream->node_messages = stream->first.messages;
-    stream->queue_packets = get_u32(body + 24);
-    link->leaving = false; /* else it had said no */
+    stream->queue_packets = at_least_one(get_u32(body + 24));
+    link->was_full = false;
     link->opened++;
     put_u32(body, stream->id);
     if (ask->own)
@@ -596,7 +602,7 @@ void client_pool_stream_changed(struct client_pool_stream *stream, struct client
         stream->open.spec.burst_packets = ask->modify.burst_packets;
         stream->open.spec.interval_ns = ask->modify.interval_ns;
         stream->open.spec.latency_ns = ask->modify.latency_ns;
-        stream->queue_packets = get_u32(body + 36);
+        stream->queue_packets = at_least_one(get_u32(body + 36));
         put_u32(body, stream->id);
         put_u32(body + 32, get_u32(body + 32) + stream->node_first);
     }

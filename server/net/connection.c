@@ -408,8 +408,7 @@ static void note_progress(struct server_connection *connection, core_ns now_ns)
     connection->waiting_bytes = waiting_bytes;
 }
 
-/* Once, and again after it has been told to stay. */
-static void tell_leaving(struct server_connection *connection)
+void server_connection_tell_leaving(struct server_connection *connection)
 {
     const bool leaving = server_is_leaving(connection->io->server);
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
@@ -458,7 +457,7 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
                                    "no HELLO within timeouts.hello_ms");
         return;
     }
-    tell_leaving(connection);
+    server_connection_tell_leaving(connection);
     if (connection->state != SERVER_CONNECTION_READY || input_paused(connection))
         return;
     if (connection->input.frame_started_ns != CORE_NS_NEVER &&

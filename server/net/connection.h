@@ -160,7 +160,10 @@ void server_connection_settle(struct server_connection *connection);
 /* A packet that was received whole is not delivered. */
 void server_connection_count_lost(struct server_connection *connection);
 
-/* Timeouts, called a few times a second. */
+/* NOTICE, where the server is leaving: once, and again after it has stayed meanwhile. */
+void server_connection_tell_leaving(struct server_connection *connection);
+
+/* Timeouts, and what is to be told, called a few times a second. */
 void server_connection_tick(struct server_connection *connection, core_ns now_ns);
 
 /* Registers a stream under a free id (sets stream->id). CORE_NO_MEMORY. */

@@ -53,6 +53,7 @@ static void handle_hello(struct server_connection *connection, const uint8_t *bo
     };
     connection->state = SERVER_CONNECTION_READY;
     server_output_control(connection, frame, protocol_welcome_write(frame, &welcome));
+    server_connection_tell_leaving(connection); /* before anything is asked for */
 }
 
 void server_frame_refuse(struct server_connection *connection, enum server_asked asked, uint32_t request,

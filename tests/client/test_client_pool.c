@@ -97,8 +97,8 @@ static void test_refused_everywhere(void **state)
         while (rig.refused == 0)
             pool_rig_turn(&rig);
         assert_int_equal(rig.asked, attempts[i] > 0 ? attempts[i] : POOL_RIG_NODES);
-        assert_non_null(
-            strstr(rig.refusal, attempts[i] > 0 ? "full (nodes asked: 2)" : "full (nodes asked: 3)"));
+        assert_non_null(strstr(rig.refusal, attempts[i] > 0 ? "full (connections asked: 2)"
+                                                            : "full (connections asked: 3)"));
         unsigned opens = 0;
         for (unsigned n = 0; n < POOL_RIG_NODES; n++)
             opens += atomic_load(&rig.nodes[n].opens);
@@ -507,9 +507,145 @@ static void test_a_node_that_stays(void **state)
     while (rig.opened < 2)
         pool_rig_turn(&rig);
     assert_int_equal(millrace_pool_node(rig.pool, 0, &node, NULL), MILLRACE_OK);
-    assert_int_equal(node.state, MILLRACE_NODE_UP);
+    assert_int_equal(node.state, MILLRACE_NODE_LEAVING); /* that it grants does not say that it stays */
     pool_rig_run_to_the_end(&rig);
     assert_int_equal(rig.streams[0].gaps + rig.streams[1].gaps, 0);
+    while (node.state != MILLRACE_NODE_UP) { /* a new connection does */
+        pool_rig_turn(&rig);
+        assert_int_equal(millrace_pool_node(rig.pool, 0, &node, NULL), MILLRACE_OK);
+    }
+    pool_rig_stop(&rig);
+}
+
+/* A node that is worked on grants what was asked for before it said so, and all that comes later: its streams leave it
+ * nevertheless, and no new ones come. */
+static void test_a_node_that_grants_while_it_leaves(void **state)
+{
+    static const struct chaos_options options[2] = {{.grants_leaving = true}, {.grants_leaving = true}};
+    static const enum pool_stream_kind kinds[STREAMS] = {POOL_CHAIN};
+    const struct millrace_pool pool = {.patience_ms = POOL_RIG_PATIENCE_MS};
+    struct millrace_node node = {.size = sizeof node};
+    struct test_random random = {1};
+    struct pool_rig rig;
+    (void)state;
+    pool_rig_start(&rig, options, 2, 0, 1, &pool);
+    pool_rig_open(&rig, STREAMS - 1, kinds, &random);
+    assert_int_equal(millrace_pool_node(rig.pool, 0, &node, NULL), MILLRACE_OK);
+    const unsigned there = node.streams < STREAMS / 2 ? 0 : 1; /* where the next one is opened */
+    atomic_store(&rig.nodes[there].ponders, true);
+    rig.streams = realloc(rig.streams, STREAMS * sizeof *rig.streams);
+    pool_stream_make(&rig.streams[STREAMS - 1], POOL_CHAIN, &random);
+    rig.count = STREAMS;
+    const unsigned asked = atomic_load(&rig.nodes[there].opens);
+    assert_int_equal(millrace_send_open(rig.pool, &rig.streams[STREAMS - 1].open, NULL, NULL), MILLRACE_OK);
+    while (atomic_load(&rig.nodes[there].opens) == asked)
+        pool_rig_turn(&rig);
+    atomic_store(&rig.nodes[there].leaves, true);
+    atomic_store(&rig.nodes[there].ponders, false);
+    while (atomic_load(&rig.nodes[there].streams) > 0 || rig.opened < STREAMS)
+        pool_rig_turn(&rig);
+    assert_int_equal(atomic_load(&rig.nodes[1 - there].streams), STREAMS);
+    pool_rig_run_to_the_end(&rig);
+    pool_rig_stop(&rig);
+}
+
+/* A node that leaves OPEN without an answer: another one is asked in time, and what it says at last is for nobody. */
+static void test_no_answer_to_open(void **state)
+{
+    static const struct chaos_options options[2] = {{0}, {0}};
+    static const enum pool_stream_kind kinds[4] = {POOL_CHAIN, POOL_CHAIN, POOL_CHAIN, POOL_CHAIN};
+    const struct millrace_pool pool = {.patience_ms = 1000};
+    struct pool_stream stream;
+    struct test_random random = {1};
+    struct pool_rig rig;
+    (void)state;
+    pool_rig_start(&rig, options, 2, 0, 1, &pool);
+    atomic_store(&rig.nodes[0].postpones, true);
+    pool_rig_open(&rig, 4, kinds, &random);
+    assert_int_equal(rig.refused, 0);
+    assert_int_equal(rig.asked, 2); /* the first one was, at the first node */
+    assert_int_equal(atomic_load(&rig.nodes[1].streams), 4);
+    atomic_store(&rig.nodes[1].postpones, true);
+    pool_stream_make(&stream, POOL_CHAIN, &random);
+    assert_int_equal(millrace_send_query(rig.pool, &stream.open, NULL, NULL), MILLRACE_OK);
+    while (rig.refused == 0)
+        pool_rig_turn(&rig);
+    assert_non_null(strstr(rig.refusal, "no node has answered"));
+    atomic_store(&rig.nodes[0].postpones, false);
+    atomic_store(&rig.nodes[1].postpones, false);
+    pool_rig_run_to_the_end(&rig);
+    while (atomic_load(&rig.nodes[0].streams) > 0)
+        pool_rig_turn(&rig);
+    pool_rig_stop(&rig);
+}
+
+/* Most connections are to a node that has as many streams as it may: that is found again by one request at a time,
+ * not by all attempts of one. */
+static void test_a_limit_at_most_connections(void **state)
+{
+    static const struct chaos_options options[2] = {{.limits = true}, {0}};
+    static enum pool_stream_kind kinds[12]; /* chains */
+    const struct millrace_pool pool = {.connections = 3, .patience_ms = POOL_RIG_PATIENCE_MS};
+    struct test_random random = {1};
+    struct pool_rig rig;
+    (void)state;
+    pool_rig_start(&rig, options, 2, 0, 1, &pool);
+    for (unsigned i = 0; i < 12; i++) {
+        struct pool_stream *larger = realloc(rig.streams, (i + 1) * sizeof *larger);
+        assert_non_null(larger);
+        rig.streams = larger;
+        pool_stream_make(&rig.streams[i], kinds[i], &random);
+        rig.count = i + 1;
+        const unsigned refused = rig.refused;
+        assert_int_equal(millrace_send_open(rig.pool, &rig.streams[i].open, NULL, NULL), MILLRACE_OK);
+        while (rig.opened <= i && rig.refused == refused)
+            pool_rig_turn(&rig);
+        if (rig.opened <= i)
+            i--; /* refused: the first one only, before anybody knows */
+        else if (i % 4 == 3)
+            core_time_sleep_until(core_time_now_ns() + 1100 * CORE_NS_PER_MS); /* marks have an end */
+    }
+    assert_in_range(rig.refused, 0, 1);
+    pool_rig_run_to_the_end(&rig);
+    pool_rig_stop(&rig);
+}
+
+/* Who is refused, and asks again at once. */
+static void ask_again(struct pool_rig *rig)
+{
+    assert_in_range(rig->busy, 0, 100000); /* within one turn it would have no end */
+    assert_int_equal(pool_rig_modify(rig, &rig->streams[0]), MILLRACE_OK);
+}
+
+static void test_asked_again_at_once(void **state)
+{
+    static const struct chaos_options options = {0};
+    const struct millrace_pool pool = {.patience_ms = POOL_RIG_PATIENCE_MS};
+    struct pool_rig rig;
+    (void)state;
+    pool_rig_start(&rig, &options, 1, 0, 1, &pool);
+    pool_rig_open_one(&rig, POOL_CHAIN, 1);
+    rig.at_busy = ask_again;
+    assert_int_equal(pool_rig_modify(&rig, &rig.streams[0]), MILLRACE_OK);
+    assert_int_equal(pool_rig_modify(&rig, &rig.streams[0]), MILLRACE_OK);
+    while (rig.modified < 2)
+        pool_rig_turn(&rig);
+    assert_true(rig.busy > 0);
+    pool_rig_run_to_the_end(&rig);
+    pool_rig_stop(&rig);
+}
+
+/* No packets ahead is one at a time, also where a gap is made up for. */
+static void test_no_packets_ahead(void **state)
+{
+    static const struct chaos_options options = {.takes_none = true, .cut_after = 20};
+    const struct millrace_pool pool = {.patience_ms = POOL_RIG_PATIENCE_MS};
+    struct pool_rig rig;
+    (void)state;
+    pool_rig_start(&rig, &options, 1, 2, 1, &pool);
+    pool_rig_open_one(&rig, POOL_CHAIN, 1);
+    pool_rig_run_to_the_end(&rig);
+    assert_true(rig.streams[0].gaps > 0);
     pool_rig_stop(&rig);
 }
 
@@ -698,6 +834,11 @@ int main(void)
         cmocka_unit_test(test_a_packet_for_an_ended_stream),
         cmocka_unit_test(test_newer_node),
         cmocka_unit_test(test_a_node_that_stays),
+        cmocka_unit_test(test_a_node_that_grants_while_it_leaves),
+        cmocka_unit_test(test_no_answer_to_open),
+        cmocka_unit_test(test_a_limit_at_most_connections),
+        cmocka_unit_test(test_asked_again_at_once),
+        cmocka_unit_test(test_no_packets_ahead),
         cmocka_unit_test(test_stays_without_room_elsewhere),
         cmocka_unit_test(test_in_time_across_a_gap),
         cmocka_unit_test(test_results_of_a_node_that_was_left),

@@ -16,6 +16,7 @@
 
 #define STREAMS       256
 #define QUEUE_PACKETS 4
+#define POSTPONED     8
 
 struct stream {
     struct core_stream_spec spec;
@@ -34,6 +35,11 @@ struct connection {
     uint16_t version;
     uint32_t data;
     bool cut, told_leaving;
+    struct {
+        struct protocol_header header;
+        uint8_t body[PROTOCOL_CONTROL_BYTES_MAX];
+    } postponed[POSTPONED];
+    uint32_t postponed_count;
     uint8_t *held; /* RESULTs */
     size_t held_bytes;
     struct stream *streams[STREAMS + 1];
@@ -108,17 +114,32 @@ static void refuse(struct connection *connection, uint32_t request, enum protoco
     put(connection, frame, protocol_refused_write(connection->version, frame, request, &refused));
 }
 
+static void tell_leaving(struct connection *connection)
+{
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    const struct protocol_notice notice = {.kind = PROTOCOL_NOTICE_LEAVING};
+    if (!atomic_load(&connection->node->leaves) || connection->told_leaving || connection->version < 4)
+        return;
+    connection->told_leaving = true;
+    put(connection, frame, protocol_notice_write(frame, 0, &notice));
+}
+
 static void on_open(struct connection *connection, const struct protocol_header *header, const uint8_t *body)
 {
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     struct protocol_open open;
-    struct protocol_opened opened = {.unit = PROTOCOL_UNIT_CPU, .queue_packets = QUEUE_PACKETS};
+    struct protocol_opened opened = {.unit = PROTOCOL_UNIT_CPU};
     TEST_REQUIRE(protocol_open_read(connection->version, body, header->body_bytes, &open, NULL) == CORE_OK);
     atomic_fetch_add(&connection->node->opens, 1);
     while (atomic_load(&connection->node->ponders))
         poll(NULL, 0, 1);
-    if (atomic_load(&connection->node->leaves)) {
+    tell_leaving(connection); /* ahead of the answer */
+    if (atomic_load(&connection->node->leaves) && !connection->node->options.grants_leaving) {
         refuse(connection, header->id, PROTOCOL_REFUSED_DRAINING, "this node is leaving");
+        return;
+    }
+    if (connection->node->options.limits) {
+        refuse(connection, header->id, PROTOCOL_REFUSED_LIMIT, "this node has as many as it may");
         return;
     }
     if (may_fail(connection, connection->node->options.refuse_percent)) {
@@ -130,6 +151,7 @@ static void on_open(struct connection *connection, const struct protocol_header 
         return;
     }
     opened.bound_ns = open.spec.latency_ns;
+    opened.queue_packets = connection->node->options.takes_none ? 0 : QUEUE_PACKETS;
     const bool is_real = header->type == PROTOCOL_OPEN &&
                          !(connection->node->options.opens_nothing && may_fail(connection, 100));
     if (is_real) {
@@ -325,18 +347,29 @@ static void on_ping(struct connection *connection, const struct protocol_header 
     put(connection, frame, bytes);
 }
 
-/* What comes without being asked for. */
-static void tell_leaving(struct connection *connection)
+/* Until a frame comes: what is told without being asked for. */
+static void await_frame(struct connection *connection)
 {
-    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
-    const struct protocol_notice notice = {.kind = PROTOCOL_NOTICE_LEAVING};
     struct pollfd ready = {.fd = connection->descriptor, .events = POLLIN};
     do {
-        if (atomic_load(&connection->node->leaves) && !connection->told_leaving && connection->version >= 4) {
-            connection->told_leaving = true;
-            put(connection, frame, protocol_notice_write(frame, 0, &notice));
+        tell_leaving(connection);
+        while (connection->postponed_count > 0 && !atomic_load(&connection->node->postpones)) {
+            const uint32_t last = --connection->postponed_count;
+            on_open(connection, &connection->postponed[last].header, connection->postponed[last].body);
         }
     } while (!connection->cut && poll(&ready, 1, 5) == 0);
+}
+
+static void take_open(struct connection *connection, const struct protocol_header *header,
+                      const uint8_t *body)
+{
+    if (!atomic_load(&connection->node->postpones)) {
+        on_open(connection, header, body);
+        return;
+    }
+    TEST_REQUIRE(connection->postponed_count < POSTPONED && header->body_bytes <= PROTOCOL_CONTROL_BYTES_MAX);
+    connection->postponed[connection->postponed_count].header = *header;
+    memcpy(connection->postponed[connection->postponed_count++].body, body, header->body_bytes);
 }
 
 static void serve(struct connection *connection)
@@ -344,13 +377,13 @@ static void serve(struct connection *connection)
     static _Thread_local uint8_t body[FAKE_PACKET_BYTES_MAX];
     struct protocol_header header;
     for (;;) {
-        tell_leaving(connection);
+        await_frame(connection);
         if (connection->cut || !fake_read_frame(connection->descriptor, &header, body))
             return;
         switch (header.type) {
         case PROTOCOL_OPEN:
         case PROTOCOL_QUERY:
-            on_open(connection, &header, body);
+            take_open(connection, &header, body);
             break;
         case PROTOCOL_DATA:
             on_data(connection, &header, body);

@@ -14,6 +14,9 @@ struct chaos_options {
     int hang_up_percent;   /* of connections, before WELCOME */
     int drain_percent;     /* of DATA: all streams CLOSED, ERROR 10, and the end */
     uint32_t cut_bytes;    /* written, on average, until a connection is cut; 0: never */
+    bool limits;           /* all OPENs, for a limit */
+    bool grants_leaving;   /* OPEN is granted although it leaves, as by a server that is worked on */
+    bool takes_none;       /* OPENED says that it takes no packets ahead, queue_packets 0 */
     bool takes_no_iv;      /* an OPEN with an IV is REFUSED 5 */
     uint32_t silent_after; /* DATA of a connection, behind which nothing is answered any more; 0: never */
     uint32_t cut_after;    /* DATA of a connection, behind which it is cut; 0: never. A fault */
@@ -36,6 +39,7 @@ struct chaos_node {
     atomic_bool hangs_up;     /* on all who connect from now on; not counted as a fault */
     atomic_bool holds;        /* RESULTs are written when their stream is closed, all of them before CLOSED */
     atomic_bool ponders;      /* OPEN is not answered as long as this is so */
+    atomic_bool postpones;    /* OPEN is answered when this is so no more, and all else as ever */
     atomic_bool refuses_keys; /* REKEY is REFUSED 4 */
     atomic_bool leaves;       /* NOTICE leaving, once on each connection, and OPEN is REFUSED 6 */
     atomic_uint version;      /* of the protocol, the newest that it speaks */

@@ -141,6 +141,8 @@ static void on_refused(void *argument, uint32_t request, const struct millrace_r
     rig->busy += refused->code == MILLRACE_REFUSED_BUSY;
     rig->asked = refused->asked;
     memcpy(rig->refusal, refused->text, sizeof rig->refusal);
+    if (refused->code == MILLRACE_REFUSED_BUSY && rig->at_busy != NULL)
+        rig->at_busy(rig);
 }
 
 static void on_result(void *argument, const struct millrace_result *result)

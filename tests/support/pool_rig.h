@@ -56,7 +56,8 @@ struct pool_rig {
     char refusal[MILLRACE_TEXT_BYTES];
     unsigned modified, rekeyed, busy, gone, pongs, notices;
     unsigned crossed, crossed_met; /* results with flag FAULT; and of these with MET */
-    void (*at_closed)(struct pool_rig *rig), (*at_pong)(struct pool_rig *rig);
+    void (*at_closed)(struct pool_rig *rig), (*at_pong)(struct pool_rig *rig),
+        (*at_busy)(struct pool_rig *rig);
 };
 
 bool pool_stream_has_messages(const struct pool_stream *stream);
