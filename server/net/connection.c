@@ -335,7 +335,7 @@ void server_connection_settle(struct server_connection *connection)
     if (connection->state == SERVER_CONNECTION_BROKEN)
         tear_down(connection);
     if (connection->state == SERVER_CONNECTION_DEAD && connection->stream_count == 0 &&
-        connection->client.requests == 0 && !connection->dirty && !connection->waits_as_stranger)
+        connection->client.requests == 0 && !connection->dirty && !connection->waits_in_line)
         free_connection(connection);
 }
 

@@ -67,8 +67,10 @@ struct server_input {
     bool held;          /* not reading: the peer was the cause for at least a part of the time */
     struct server_arrival arrival; /* of what is consumed now */
     struct server_socket_clock clock;
-    uint8_t *stash; /* read but not consumed while paused */
+    uint8_t *stash; /* read but not consumed: while paused, or for the next turn */
     size_t stash_bytes, stash_done;
+    uint64_t turn;     /* of the I/O thread, in which were handled: */
+    uint32_t controls; /* so many frames other than DATA */
 };
 
 /* One connection: its socket, what is being read, what is to be written, and its place in the lists of the
@@ -78,8 +80,8 @@ struct server_connection {
     struct server_connection *next, **previous; /* the I/O thread's list */
     struct server_connection *next_dirty;       /* connections with output to write or input to resume */
     bool dirty;
-    struct server_connection *next_stranger; /* connections without streams that have something to read */
-    bool waits_as_stranger;
+    struct server_connection *next_in_line; /* of those that are to be looked at in a later turn (io.h) */
+    bool waits_in_line;
     struct server_io *io;
     bool inline_keys;                 /* as in struct server_accepted */
     struct config_key_user user;      /* as in struct server_accepted */

@@ -12,9 +12,13 @@
 #include <string.h>
 
 #define CONTROL_QUEUE_BYTES_MAX 65536 /* answers that may wait before we stop reading more questions */
-#define LOOKAHEAD_FRAMES        16u   /* a power of two */
-#define STREAMS_AHEAD           10u
-#define PACKETS_AHEAD           5u
+/* Frames other than DATA are no part of a contract, and streams of others wait for what they cost: so many are handled
+ * in a turn, of all connections, and of each one a few more. */
+#define CONTROLS         256
+#define CONTROLS_OF_ONE  4
+#define LOOKAHEAD_FRAMES 16u /* a power of two */
+#define STREAMS_AHEAD    10u
+#define PACKETS_AHEAD    5u
 
 void server_input_init(struct server_input *input)
 {
@@ -48,9 +52,9 @@ static bool paused(const struct server_connection *connection)
 }
 
 /* A lane's socket is always watched, until it has ended. While more is there than a read takes it goes on to be
- * readable, since such a read leaves what has come on it (core_lane_read): a stream's packets never wait behind strangers
- * for it. Where all was taken and more has come since, or nothing comes any more, it tells nothing. In either case
- * the connection is looked at again in this turn, if there is time. */
+ * readable, since such a read leaves what has come on it (core_lane_read). Where all was taken and more has come since,
+ * or nothing comes any more, it tells nothing. In either case the connection is looked at again, in this turn or the
+ * next one; without streams, when its turn comes among the strangers. */
 static void watch(struct server_connection *connection)
 {
     const struct server_lane *lane = connection->transport.lane;
@@ -177,6 +181,21 @@ static void begin_data(struct server_connection *connection, core_ns now_ns)
     claim_packet(connection, stream, now_ns);
 }
 
+static void handle(struct server_connection *connection, const uint8_t *body, core_ns now_ns)
+{
+    connection->input.controls++;
+    connection->io->controls++;
+    server_frame_handle(connection, &connection->input.header, body, now_ns);
+}
+
+/* Is the rest for the next turn? */
+static bool has_had_its_turn(const struct server_connection *connection)
+{
+    const struct server_input *input = &connection->input;
+    return input->phase == SERVER_INPUT_HEADER && input->done == 0 && input->controls >= CONTROLS_OF_ONE &&
+           connection->io->controls >= CONTROLS;
+}
+
 /* The 16 bytes are there: is this frame allowed, now and at this length? In the order of docs/protocol.md. */
 static void begin_frame(struct server_connection *connection, core_ns now_ns)
 {
@@ -221,7 +240,7 @@ static void begin_frame(struct server_connection *connection, core_ns now_ns)
     input->done = 0;
     if (header->body_bytes == 0) {
         next_frame(connection);
-        server_frame_handle(connection, header, input->frame + PROTOCOL_HEADER_BYTES, now_ns);
+        handle(connection, input->frame + PROTOCOL_HEADER_BYTES, now_ns);
     }
 }
 
@@ -253,7 +272,7 @@ static uint32_t step_body(struct server_connection *connection, uint8_t *bytes, 
     }
     if (input->done == input->header.body_bytes) {
         next_frame(connection);
-        server_frame_handle(connection, &input->header, body, now_ns);
+        handle(connection, body, now_ns);
         if (brings_key(&input->header))
             core_secret_wipe(body, input->header.body_bytes);
     }
@@ -365,16 +384,22 @@ static size_t consume(struct server_connection *connection, uint8_t *bytes, size
 {
     struct lookahead ahead = {0};
     size_t done = 0;
-    while (done < count && accepts_input(connection) && !paused(connection)) {
+    if (connection->input.turn != connection->io->turn)
+        connection->input.controls = 0;
+    connection->input.turn = connection->io->turn;
+    while (done < count && accepts_input(connection) && !paused(connection) &&
+           !has_had_its_turn(connection)) {
         if (connection->input.phase == SERVER_INPUT_HEADER && connection->input.done == 0)
             look_ahead(connection, &ahead, bytes, done, count);
         done += step(connection, bytes + done, count - done, now_ns);
     }
+    if (done < count && accepts_input(connection) && !paused(connection))
+        server_io_put_off(connection);
     return done;
 }
 
-/* Keeps what a pause left over. The one allocation on the way of a packet, for senders above their contract
- * only. */
+/* Keeps what a pause left over, or a turn. The one allocation on the way of a packet, for senders above their contract
+ * or with many questions only. */
 static void stash(struct server_connection *connection, const uint8_t *bytes, size_t count)
 {
     struct server_input *input = &connection->input;

@@ -18,6 +18,8 @@
 #define TURN_BYTES   (4 * SERVER_READ_BYTES)
 #define STRANGERS    16 /* connections without streams that are read in a turn */
 #define REST_PACKETS 2  /* a rest that gathers fewer is not worth it */
+#define LINE_NS                                                                                              \
+    CORE_NS_PER_MS /* until connections in line are looked at, if nothing else begins a turn before */
 
 void server_io_mark(struct server_connection *connection)
 {
@@ -31,31 +33,34 @@ void server_io_mark(struct server_connection *connection)
 void server_io_put_off(struct server_connection *connection)
 {
     struct server_io *io = connection->io;
-    if (connection->waits_as_stranger)
+    struct server_connection_line *line = connection->stream_count > 0 ? &io->again : &io->strangers;
+    if (connection->waits_in_line)
         return;
-    connection->waits_as_stranger = true;
-    connection->next_stranger = NULL;
-    if (io->strangers == NULL)
-        io->strangers = connection;
+    connection->waits_in_line = true;
+    connection->next_in_line = NULL;
+    if (line->first == NULL)
+        line->first = connection;
     else
-        io->last_stranger->next_stranger = connection;
-    io->last_stranger = connection;
+        line->last->next_in_line = connection;
+    line->last = connection;
 }
 
 void server_io_look_again(struct server_connection *connection)
 {
-    if (connection->waits_as_stranger)
+    if (connection->waits_in_line)
         return;
     server_io_put_off(connection);
     server_io_notify(connection->io); /* the next turn begins at once */
 }
 
-/* When the thread must be awake again: for a stream that waits, or to see that it is late (stream/arrival.h).
- * A timer that is set and soon enough for that stays. */
+/* When the thread must be awake again: for a stream that waits, for who is in line, or to see that it is late
+ * (stream/arrival.h). A timer that is set and soon enough for that stays. */
 static core_ns next_wake_ns(struct server_io *io, core_ns now_ns)
 {
+    const bool in_line = io->again.first != NULL || io->strangers.first != NULL;
     struct server_waiter *waiter = server_eligible_queue_first(&io->waiting);
-    core_ns wake_ns = waiter == NULL ? CORE_NS_NEVER : waiter->eligible_ns;
+    core_ns wake_ns = core_time_min(waiter == NULL ? CORE_NS_NEVER : waiter->eligible_ns,
+                                    in_line ? now_ns + LINE_NS : CORE_NS_NEVER);
     core_ns beat_ns = io->stream_count == 0 ? CORE_NS_NEVER : now_ns + io->beat_ns;
 
     if (wake_ns <= beat_ns)
@@ -124,21 +129,29 @@ void server_io_has_read(struct server_io *io, size_t bytes)
         end_turn(io, false); /* more is there than it can read at once */
 }
 
-/* However many connections come, speak or go at once: streams wait for a few of them at most. Those that are
- * left are told of again in the next turn, which so begins at once. */
-static void read_strangers(struct server_io *io)
+static void look_at_first(struct server_io *io, struct server_connection_line *line)
 {
-    struct server_connection *connection;
-    for (unsigned left = STRANGERS; left > 0 && (connection = io->strangers) != NULL;) {
-        io->strangers = connection->next_stranger;
-        connection->waits_as_stranger = false;
-        if (!server_connection_is_read(connection)) {
-            server_io_mark(connection); /* it may have ended, and only this has kept it */
-            continue;
-        }
+    struct server_connection *connection = line->first;
+    line->first = connection->next_in_line;
+    connection->waits_in_line = false;
+    if (server_connection_is_read(connection))
         server_io_has_read(io, server_input_read(connection));
-        left--;
+    else
+        server_io_mark(
+            connection); /* it goes on with what was read; or has ended, and only this has kept it */
+}
+
+/* However many connections come, speak or go at once: streams wait for a few of them at most, and the thread has time
+ * between two turns for them: one that never sleeps is held up by the kernel (sched_rt_runtime_us). */
+static void look_at_lines(struct server_io *io)
+{
+    const struct server_connection *const last = io->again.last;
+    for (bool left = io->again.first != NULL; left;) { /* what comes in meanwhile is for the next turn */
+        left = io->again.first != last;
+        look_at_first(io, &io->again);
     }
+    for (unsigned left = STRANGERS; left > 0 && io->strangers.first != NULL; left--)
+        look_at_first(io, &io->strangers);
 }
 
 static void clear_descriptor(int descriptor)
@@ -349,8 +362,10 @@ static void turn(struct server_io *io)
 {
     core_ns now_ns, rest_ns = 0;
 
+    io->turn++;
+    io->controls = 0;
     wait_events(io);
-    read_strangers(io);
+    look_at_lines(io);
     now_ns = core_time_now_ns();
     take_rate(io, now_ns);
     if (io->turn_bytes > 0 && !io->behind)

@@ -46,6 +46,11 @@ struct server_unserved {
     core_ns cost_ns; /* of the burst */
 };
 
+/* Connections, first come, first served. */
+struct server_connection_line {
+    struct server_connection *first, *last;
+};
+
 /* One I/O thread: its events, its lists of what is to be done before the turn ends, and its measurements.
  * Nothing in it is for another thread but what is marked atomic, and the mailbox. */
 struct server_io {
@@ -62,6 +67,8 @@ struct server_io {
     struct perfmodel_cpu_worker worker; /* what bursts of each worker may cost */
     core_ns rest_until_ns;              /* at the end of a turn that is followed by a rest; else 0 */
     core_ns served_ns;                  /* what serving workers took at the last end of a turn */
+    uint64_t turn;                      /* number of the present one, in which were handled: */
+    uint32_t controls;                  /* so many frames other than DATA */
     size_t turn_bytes;                  /* read since the last end of a turn */
     uint64_t packets;                   /* received whole, ever */
     uint64_t rate_packets;              /* as of rate_ns */
@@ -71,11 +78,11 @@ struct server_io {
     struct server_watch *listening;     /* I/O thread 0: by number of the listener */
     struct server_ivs ivs;              /* for streams whose client gives none */
     struct server_connection *connections;
-    struct server_connection_cursor cursor;              /* position of the admin thread's stream dump */
-    struct server_connection *dirty;                     /* to flush or resume at the end of the turn */
-    struct server_connection *strangers, *last_stranger; /* to be read, a few in a turn */
-    struct server_submission *submissions;               /* by worker, the fallback worker last */
-    struct server_unserved *unserved;                    /* by worker, within an end of a turn */
+    struct server_connection_cursor cursor;         /* position of the admin thread's stream dump */
+    struct server_connection *dirty;                /* to flush or resume at the end of the turn */
+    struct server_connection_line again, strangers; /* to be looked at: all in the next turn; a few */
+    struct server_submission *submissions;          /* by worker, the fallback worker last */
+    struct server_unserved *unserved;               /* by worker, within an end of a turn */
     struct server_eligible_queue waiting;
     core_ns timer_ns; /* what the timerfd is set to; CORE_NS_NEVER: off */
     size_t stream_count;
@@ -101,9 +108,10 @@ void server_io_admit_stall(struct server_io *io, core_ns now_ns);
 /* Marks a connection to be flushed (and resumed, if paused) at the end of the turn. */
 void server_io_mark(struct server_connection *connection);
 /* A connection without streams has something to read: it is read when those that came before it have been, a
- * few in each turn. What it sends is no packet, so its time of arrival matters to no deadline. */
+ * few in each turn. What it sends is no packet, so its time of arrival matters to no deadline. One with streams is
+ * looked at in the next turn. That begins in a millisecond, if nothing else begins it before. */
 void server_io_put_off(struct server_connection *connection);
-/* The same, and no socket will tell again. */
+/* The same, at once: there are packets, and no socket tells of them. */
 void server_io_look_again(struct server_connection *connection);
 /* A handler has read `bytes`: ends the turn early if that was much. */
 void server_io_has_read(struct server_io *io, size_t bytes);
