@@ -33,12 +33,12 @@
 
 static _Atomic uint32_t handshakes_elsewhere; /* calls of SSL_accept by other threads than tls-N */
 static _Atomic uint32_t handshakes_made;
-static _Atomic uint32_t most_accepts, most_reads, most_inputs; /* in one turn of a thread */
-static _Atomic uint32_t most_bytes;                            /* that one read took from a socket */
-static _Atomic bool gate_closed;                               /* io-0 begins no turn */
+static _Atomic uint32_t most_accepts, most_reads, most_inputs, most_questions; /* in one turn of a thread */
+static _Atomic uint32_t most_bytes; /* that one read took from a socket */
+static _Atomic bool gate_closed;    /* io-0 begins no turn */
 static _Atomic bool gate_reached;
 static _Atomic bool handshakers_ended;
-static __thread uint32_t accepts, reads, inputs;
+static __thread uint32_t accepts, reads, inputs, questions;
 
 static void note_most(_Atomic uint32_t *most, uint32_t count)
 {
@@ -95,11 +95,22 @@ size_t __wrap_server_input_read(struct server_connection *connection)
     return __real_server_input_read(connection);
 }
 
+void __real_server_frame_handle(struct server_connection *connection, const struct protocol_header *header,
+                                const uint8_t *body, core_ns now_ns);
+void __wrap_server_frame_handle(struct server_connection *connection, const struct protocol_header *header,
+                                const uint8_t *body, core_ns now_ns);
+void __wrap_server_frame_handle(struct server_connection *connection, const struct protocol_header *header,
+                                const uint8_t *body, core_ns now_ns)
+{
+    note_most(&most_questions, ++questions);
+    __real_server_frame_handle(connection, header, body, now_ns);
+}
+
 size_t __real_server_poller_look(struct server_poller *poller, int timeout_ms);
 size_t __wrap_server_poller_look(struct server_poller *poller, int timeout_ms);
 size_t __wrap_server_poller_look(struct server_poller *poller, int timeout_ms)
 {
-    accepts = reads = inputs = 0;
+    accepts = reads = inputs = questions = 0;
     while (atomic_load(&gate_closed) && in_thread("io-")) {
         atomic_store(&gate_reached, true);
         sched_yield();
@@ -803,6 +814,49 @@ static void a_turn_reads_a_few_strangers(void **state)
     assert_int_equal(test_server_stop(&server), 0);
 }
 
+/* However much connections ask at one time, with streams or without: and each has its answers, in order. */
+static void a_turn_answers_a_few_questions(void **state)
+{
+    enum { CLIENTS = 8, PINGS = 2000 };
+    static struct test_client clients[CLIENTS];
+    static uint8_t pings[PINGS * PROTOCOL_HEADER_BYTES];
+    static const uint8_t key[16];
+    const struct core_stream_spec spec = {.packet_bytes = 64,
+                                          .burst_packets = 1,
+                                          .interval_ns = CORE_NS_PER_S,
+                                          .latency_ns = CORE_NS_PER_S,
+                                          .cipher = CORE_CIPHER_AES_128_CBC};
+    const struct protocol_open open = test_open_inline(&spec, key);
+    struct protocol_opened opened;
+    struct protocol_refused refused;
+    struct test_server server;
+    struct test_frame frame;
+    (void)state;
+    start(&server, "");
+    for (uint32_t i = 0; i < PINGS; i++)
+        (void)protocol_ping_write(pings + i * PROTOCOL_HEADER_BYTES, PROTOCOL_PING, i, NULL, 0);
+    for (int i = 0; i < CLIENTS; i++) {
+        test_client_dial(&clients[i], server_address(server.server, UNIX));
+        test_client_hello(&clients[i], NULL);
+        if (i % 2 == 0)
+            assert_true(test_client_ask(&clients[i], PROTOCOL_OPEN, &open, &opened, &refused));
+    }
+    close_gate();
+    atomic_store(&most_questions, 0);
+    for (int i = 0; i < CLIENTS; i++)
+        assert_true(test_client_send(&clients[i], pings, sizeof pings));
+    atomic_store(&gate_closed, false);
+    for (uint32_t ping = 0; ping < PINGS; ping++)
+        for (int i = 0; i < CLIENTS; i++) {
+            test_client_expect(&clients[i], PROTOCOL_PONG, &frame);
+            assert_int_equal(frame.header.id, ping);
+        }
+    assert_in_range(atomic_load(&most_questions), 256, 256 + 4 * CLIENTS);
+    for (int i = 0; i < CLIENTS; i++)
+        test_client_close(&clients[i]);
+    assert_int_equal(test_server_stop(&server), 0);
+}
+
 static uint32_t descriptor_table(void)
 {
     FILE *file = fopen("/proc/self/status", "re");
@@ -848,6 +902,7 @@ int main(void)
         cmocka_unit_test(handshakes_of_one_peer_in_a_second),
         cmocka_unit_test(a_turn_accepts_a_few),
         cmocka_unit_test(a_turn_reads_a_few_strangers),
+        cmocka_unit_test(a_turn_answers_a_few_questions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
