@@ -87,6 +87,12 @@ static core_status perform(struct bench *bench, struct bench_fleet_run run, stru
         const core_status status = bench_fleet_run(&run, &bench->mix, &result, error);
         if (status)
             return status;
+        if (result.asked == 0)
+            return core_error_set(
+                error, CORE_INVALID,
+                "of %u streams at %u nodes none came after the warm-up, so there is nothing to "
+                "count: give more with --streams",
+                run.streams, run.nodes);
         const double percent = put_row(bench, &run, &result);
         if (run.attempts == 0)
             planner_percent = percent;

@@ -42,8 +42,8 @@ static core_status on_laned(struct millrace *connection, const struct protocol_h
     if (protocol_laned_read(body, header->body_bytes, &ring_bytes, text, sizeof text, &error))
         return breach(connection, &error);
     connection->awaits_lane = false;
-    if (ring_bytes > 0 && connection->input.end != connection->input.begin)
-        return client_fail(connection, CORE_INVALID, CLIENT_BREACH "bytes behind LANED on the socket");
+    if (ring_bytes > 0)
+        connection->input.end = connection->input.begin; /* what is behind it only wakes */
     return client_lane_begin(&connection->transport, ring_bytes, &error) ? breach(connection, &error)
                                                                          : CORE_OK;
 }

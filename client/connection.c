@@ -249,7 +249,7 @@ int millrace_descriptor(const struct millrace *connection)
 short client_events(const struct millrace *connection)
 {
     bool waiting = client_output_waiting(&connection->output) > 0;
-    const bool writes = waiting && !connection->transport.full;
+    const bool writes = (waiting && !connection->transport.full) || connection->transport.lane.owes;
     return (short)(POLLIN | (writes ? POLLOUT : 0) | connection->transport.wants);
 }
 

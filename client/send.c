@@ -25,6 +25,7 @@ void client_flush(struct millrace *connection)
     int count;
     if (connection->pool != NULL)
         client_pool_flush(connection->pool);
+    core_lane_ring(&connection->transport.lane);
     while (!connection->unwritable && (count = client_output_parts(&connection->output, parts)) > 0) {
         size_t written;
         struct core_error error;

@@ -161,7 +161,7 @@ void core_lane_free(struct core_lane *lane)
 
 /* ---- the socket ---- */
 
-/* CORE_AGAIN: the other side has many to read. CORE_CLOSED: nobody listens. */
+/* CORE_AGAIN: the other side has many to read. CORE_NO_MEMORY: it may have none. CORE_CLOSED: nobody listens. */
 static core_status ring_bell(const struct core_lane *lane)
 {
     ssize_t sent = -1;
@@ -170,7 +170,7 @@ static core_status ring_bell(const struct core_lane *lane)
         if (sent < 0 && errno != EINTR && errno != EAGAIN && errno != ENOBUFS)
             return CORE_CLOSED;
     }
-    return sent >= 0 ? CORE_OK : CORE_AGAIN;
+    return sent >= 0 ? CORE_OK : errno == ENOBUFS ? CORE_NO_MEMORY : CORE_AGAIN;
 }
 
 static ssize_t take_bells(const struct core_lane *lane)
@@ -209,15 +209,25 @@ static void arm(_Atomic uint32_t *waits)
 }
 
 /* After the own count was published. False: nobody listens. */
-static bool wake(const struct core_lane *lane, _Atomic uint32_t *waits)
+static bool wake(struct core_lane *lane, _Atomic uint32_t *waits)
 {
     if (atomic_load_explicit(waits, memory_order_seq_cst) == 0)
         return true;
     atomic_store_explicit(waits, 0, memory_order_relaxed);
     const core_status status = ring_bell(lane);
-    if (status == CORE_AGAIN)
+    if (status != CORE_OK)
         atomic_store_explicit(waits, 1, memory_order_relaxed);
+    lane->owes |= status == CORE_NO_MEMORY;
     return status != CORE_CLOSED;
+}
+
+void core_lane_ring(struct core_lane *lane)
+{
+    if (!lane->owes)
+        return;
+    lane->owes = false;
+    if (!wake(lane, &lane->in.shared->writer_waits) || !wake(lane, &lane->out.shared->reader_waits))
+        lane->ended = true;
 }
 
 static void copy_out(const struct core_lane *lane, uint8_t *buffer, size_t bytes)

@@ -46,6 +46,7 @@ struct core_lane {
     ssize_t (*receive)(void *receiver, int socket, void *buffer, size_t bytes);
     void *receiver;
     bool ended; /* no byte will come on it any more */
+    bool owes;  /* a byte that was to be sent found no memory: core_lane_ring */
     struct core_lane_ring in, out;
 };
 
@@ -86,6 +87,9 @@ CORE_CHECKED core_status core_lane_write(struct core_lane *lane, const struct io
 
 /* Takes what has come on the socket, where the rings are not to be read now. */
 void core_lane_hush(struct core_lane *lane);
+
+/* Sends what is owed, if there is memory by now. */
+void core_lane_ring(struct core_lane *lane);
 
 /* Bytes that were not read yet, of this side and of the other; 0 where a count can not be. */
 size_t core_lane_left_bytes(const struct core_lane *lane);

@@ -427,6 +427,8 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
 
     if (connection->state >= SERVER_CONNECTION_BROKEN)
         return;
+    if (connection->transport.lane != NULL)
+        core_lane_ring(&connection->transport.lane->lane);
     if (connection->transport.lane != NULL && connection->transport.lane->lane.ended &&
         server_connection_peer_gone(connection)) {
         server_connection_abort(connection); /* what is written to a lane does not tell */

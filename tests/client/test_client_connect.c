@@ -1,5 +1,6 @@
 /* Connecting: to servers that answer HELLO as they should, otherwise, in pieces, or not at all. */
 #include "client/millrace.h"
+#include "core/address.h"
 #include "tests/support/fake_server.h"
 
 #include <setjmp.h>
@@ -178,6 +179,46 @@ static void test_waits_for_ever_when_asked(void **state)
     millrace_disconnect(connection);
 }
 
+/* A lane, and behind LANED in the same write bytes that only wake. */
+static void lane_script(int descriptor, void *argument)
+{
+    static uint8_t body[FAKE_PACKET_BYTES_MAX];
+    const struct protocol_welcome welcome = {.version = PROTOCOL_VERSION,
+                                             .flags = PROTOCOL_HAS_LANES,
+                                             .packet_bytes_max = 1400,
+                                             .burst_packets_max = 3,
+                                             .streams_max = 5,
+                                             .bytes_per_key = 7};
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX] = {0};
+    struct protocol_header header;
+    uint32_t ring_bytes;
+    core_address_take_files(descriptor);
+    if (!fake_await_frame(descriptor, PROTOCOL_HELLO, &header, body) ||
+        !fake_write(descriptor, frame, protocol_welcome_write(frame, &welcome)) ||
+        !fake_await_frame(descriptor, PROTOCOL_LANE, &header, body) ||
+        protocol_lane_read(body, header.body_bytes, &ring_bytes, NULL) != CORE_OK)
+        return;
+    const uint32_t bytes = protocol_laned_write(frame, ring_bytes, "");
+    *(bool *)argument = fake_write(descriptor, frame, bytes + 2 * PROTOCOL_HEADER_BYTES);
+    (void)!fake_read(descriptor, body, 1); /* until the client goes */
+}
+
+static void test_wake_ups_behind_laned(void **state)
+{
+    struct core_error error = {""};
+    struct fake_server server;
+    struct millrace *connection;
+    bool shared = false;
+    (void)state;
+    fake_server_start(&server, lane_script, &shared);
+    const millrace_status status = millrace_connect(server.address, NULL, LONG_MS, &connection, error.text);
+    if (status != MILLRACE_OK)
+        fail_msg("%s", error.text);
+    millrace_disconnect(connection);
+    fake_server_join(&server);
+    assert_true(shared);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,6 +230,7 @@ int main(void)
         cmocka_unit_test(test_silence),
         cmocka_unit_test(test_no_server),
         cmocka_unit_test(test_waits_for_ever_when_asked),
+        cmocka_unit_test(test_wake_ups_behind_laned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -22,6 +23,20 @@
 #define STEPS     200000
 #define STREAMED  (UINT64_C(64) << 20)
 #define SILENT_MS 20000
+
+/* The system has no memory for what is sent, so many times. */
+static int sends_without_memory;
+
+ssize_t __real_send(int socket, const void *bytes, size_t count, int flags);
+ssize_t __wrap_send(int socket, const void *bytes, size_t count, int flags);
+ssize_t __wrap_send(int socket, const void *bytes, size_t count, int flags)
+{
+    if (sends_without_memory == 0)
+        return __real_send(socket, bytes, count, flags);
+    sends_without_memory--;
+    errno = ENOBUFS;
+    return -1;
+}
 
 struct pair {
     struct core_lane client, server;
@@ -342,6 +357,30 @@ static void only_a_sealed_memfd_is_mapped(void **state)
     assert_true(core_lane_fits(RING) && core_lane_fits(CORE_LANE_RING_BYTES_MAX));
 }
 
+/* Who waits for bytes is told of them when there is memory again, though nothing more is written. */
+static void what_is_owed_is_sent_later(void **state)
+{
+    uint8_t byte = 1, got_byte;
+    const struct iovec vector = {.iov_base = &byte, .iov_len = 1};
+    struct pair pair;
+    size_t count;
+    (void)state;
+    make_pair(&pair);
+    sends_without_memory = 1000;
+    assert_int_equal(core_lane_write(&pair.client, &vector, 1, &count), CORE_OK);
+    assert_false(is_told(pair.sockets[1]));
+    core_lane_ring(&pair.client);
+    assert_false(is_told(pair.sockets[1]));
+    assert_true(pair.client.owes);
+    sends_without_memory = 0;
+    core_lane_ring(&pair.client);
+    assert_true(is_told(pair.sockets[1]));
+    assert_false(pair.client.owes);
+    assert_int_equal(core_lane_read(&pair.server, &got_byte, 1, &count), CORE_OK);
+    core_lane_release(&pair.server, count, false);
+    end_pair(&pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -353,6 +392,7 @@ int main(void)
         cmocka_unit_test(nobody_punches_holes),
         cmocka_unit_test(counts_that_can_not_be_are_told),
         cmocka_unit_test(only_a_sealed_memfd_is_mapped),
+        cmocka_unit_test(what_is_owed_is_sent_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
