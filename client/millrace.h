@@ -510,7 +510,7 @@ MILLRACE_CHECKED millrace_status millrace_set_callbacks(struct millrace *connect
 
 int millrace_descriptor(const struct millrace *connection); /* for poll; owned by the connection */
 
-/* POLLIN, and POLLOUT while output waits. */
+/* POLLIN; and POLLOUT while output waits, but for a lane that is full: then the descriptor is readable when it is not. */
 short millrace_events(struct millrace *connection);
 
 /* Writes what is buffered and reads what is there, calling back for every frame, until the socket would block
