@@ -12,8 +12,10 @@
 #define READS        16                     /* of one node in one turn */
 #define RETRY_NS     (100 * CORE_NS_PER_MS) /* until a link is tried again, doubled each time, up to */
 #define RETRY_NS_MAX (10 * CORE_NS_PER_S)
-#define SILENCE_NS   (2 * CORE_NS_PER_S) /* that a node with streams may say nothing; and then, not even PONG */
-#define WOKEN_NS     CORE_NS_PER_MS /* between a turn and the one that who is called back in it asks for */
+#define RENEW_NS                                                                                             \
+    CORE_NS_PER_S /* that an idle connection to a node that is leaving stays, where no other is up */
+#define SILENCE_NS (2 * CORE_NS_PER_S) /* that a node with streams may say nothing; and then, not even PONG */
+#define WOKEN_NS   CORE_NS_PER_MS      /* between a turn and the one that who is called back in it asks for */
 
 void client_pool_hand_filled(struct client_pool *pool)
 {
@@ -153,7 +155,7 @@ static core_status adopt(struct client_link *link, struct core_error *error)
         return status;
     node->link = link;
     link->leaving = node->leaving;
-    link->heard_ns = link->pool->now_ns;
+    link->made_ns = link->heard_ns = link->pool->now_ns;
     link->pinged_ns = link->full_ns = 0;
     link->was_full = false;
     link->overdue_ns = CORE_NS_NEVER;
@@ -338,18 +340,34 @@ static core_ns look_at_connecting(struct client_pool *pool)
     return is_over ? CORE_NS_NEVER : pool->connect_ns;
 }
 
+/* Whether a node that was leaving has stayed, only a new connection tells: it is made when nothing needs this one.
+ * Returns when to look again. */
+static core_ns renew(struct client_link *link)
+{
+    const struct client_pool *pool = link->pool;
+    const bool any_up = client_pool_is_any_up(pool);
+    if (!link->leaving || !is_idle(link))
+        return CORE_NS_NEVER;
+    if (!any_up && (pool->queue != NULL || pool->now_ns < link->made_ns + RENEW_NS))
+        return link->made_ns + RENEW_NS;
+    if (!any_up)
+        link->delay_ns = 0; /* who asks meanwhile is not to wait for long */
+    lose(link, "it is leaving");
+    return CORE_NS_NEVER;
+}
+
 /* What a link has to do by the clock; returns when to look again. */
 static core_ns look_at_link(struct client_link *link)
 {
+    core_ns next_ns = CORE_NS_NEVER;
     if (link->node != NULL) {
         link->pool->astray |= link->leaving;
-        if (link->leaving && is_idle(link))
-            lose(link, "it is leaving"); /* whether it has stayed, only a new connection tells */
+        next_ns = renew(link);
     }
     if (link->node == NULL && !link->dial.begun && link->retry_ns <= link->pool->now_ns)
         dial(link);
     if (link->node != NULL)
-        return client_asks_withdraw(link);
+        return core_time_min(next_ns, client_asks_withdraw(link));
     return link->dial.begun ? CORE_NS_NEVER : link->retry_ns;
 }
 

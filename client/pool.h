@@ -51,7 +51,7 @@ struct client_link {
     bool leaving;            /* it is stopping, or was: asked only where nobody else is left */
     bool blocked;            /* a stream waits for room in its output */
     short events;            /* that epoll looks for */
-    core_ns retry_ns, delay_ns;
+    core_ns made_ns, retry_ns, delay_ns;
     core_ns heard_ns, pinged_ns; /* a frame was last read; was asked for one since (0: not) */
     core_ns full_ns;             /* it has refused for want of room: until then others are asked first */
     bool was_full;               /* and has granted nothing since: others are asked second */

@@ -549,6 +549,33 @@ static void test_a_node_that_grants_while_it_leaves(void **state)
     pool_rig_stop(&rig);
 }
 
+/* All nodes are worked on: who asks for something has it at once, on the connections that are there. */
+static void test_all_are_leaving(void **state)
+{
+    static const struct chaos_options options[2] = {{.grants_leaving = true}, {.grants_leaving = true}};
+    const struct millrace_pool pool = {.patience_ms = POOL_RIG_PATIENCE_MS};
+    struct pool_rig rig;
+    (void)state;
+    pool_rig_start(&rig, options, 2, 0, 1, &pool);
+    atomic_store(&rig.nodes[0].leaves, true);
+    atomic_store(&rig.nodes[1].leaves, true);
+    for (unsigned leaving = 0; leaving < 2;) {
+        struct millrace_node node = {.size = sizeof node};
+        pool_rig_turn(&rig);
+        leaving = 0;
+        for (unsigned i = 0; i < 2; i++) {
+            assert_int_equal(millrace_pool_node(rig.pool, i, &node, NULL), MILLRACE_OK);
+            leaving += node.state == MILLRACE_NODE_LEAVING;
+        }
+    }
+    for (unsigned i = 0; i < 20; i++)
+        pool_rig_ping(&rig);
+    pool_rig_open_one(&rig, POOL_CHAIN, 1);
+    pool_rig_run_to_the_end(&rig);
+    assert_int_equal(rig.streams[0].gaps + rig.refused, 0);
+    pool_rig_stop(&rig);
+}
+
 /* A node that leaves OPEN without an answer: another one is asked in time, and what it says at last is for nobody. */
 static void test_no_answer_to_open(void **state)
 {
@@ -835,6 +862,7 @@ int main(void)
         cmocka_unit_test(test_newer_node),
         cmocka_unit_test(test_a_node_that_stays),
         cmocka_unit_test(test_a_node_that_grants_while_it_leaves),
+        cmocka_unit_test(test_all_are_leaving),
         cmocka_unit_test(test_no_answer_to_open),
         cmocka_unit_test(test_a_limit_at_most_connections),
         cmocka_unit_test(test_asked_again_at_once),
