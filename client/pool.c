@@ -157,7 +157,7 @@ static core_status adopt(struct client_link *link, struct core_error *error)
     link->leaving = node->leaving;
     link->made_ns = link->heard_ns = link->pool->now_ns;
     link->pinged_ns = link->full_ns = 0;
-    link->was_full = false;
+    link->was_full = link->refuses = false;
     link->overdue_ns = CORE_NS_NEVER;
     return CORE_OK;
 }
@@ -348,9 +348,9 @@ static core_ns renew(struct client_link *link)
     const bool any_up = client_pool_is_any_up(pool);
     if (!link->leaving || !is_idle(link))
         return CORE_NS_NEVER;
-    if (!any_up && (pool->queue != NULL || pool->now_ns < link->made_ns + RENEW_NS))
+    if (!any_up && !link->refuses && pool->now_ns < link->made_ns + RENEW_NS)
         return link->made_ns + RENEW_NS;
-    if (!any_up)
+    if (!any_up && !link->refuses)
         link->delay_ns = 0; /* who asks meanwhile is not to wait for long */
     lose(link, "it is leaving");
     return CORE_NS_NEVER;

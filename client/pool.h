@@ -49,6 +49,7 @@ struct client_link {
     struct client_dial dial; /* has the address */
     struct millrace *node;   /* NULL: down */
     bool leaving;            /* it is stopping, or was: asked only where nobody else is left */
+    bool refuses;            /* and has refused for that */
     bool blocked;            /* a stream waits for room in its output */
     short events;            /* that epoll looks for */
     core_ns made_ns, retry_ns, delay_ns;

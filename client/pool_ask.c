@@ -295,7 +295,8 @@ void client_ask_refused(struct client_link *link, struct client_ask *ask, const 
         mark_full(link, FULL_NS);
         link->refused++;
     }
-    link->leaving |= ask->refused.code == PROTOCOL_REFUSED_DRAINING;
+    link->refuses |= ask->refused.code == PROTOCOL_REFUSED_DRAINING;
+    link->leaving |= link->refuses;
     if (ask->stream == NULL || may_pass(ask->refused.code))
         client_ask_enqueue(pool, ask);
     else

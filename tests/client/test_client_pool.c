@@ -576,6 +576,33 @@ static void test_all_are_leaving(void **state)
     pool_rig_stop(&rig);
 }
 
+/* The only node refuses since it is stopping, and somebody waits: connections are made anew, which may lead elsewhere. */
+static void test_refused_by_the_only_one(void **state)
+{
+    static const struct chaos_options options = {0};
+    const struct millrace_pool pool = {.patience_ms = POOL_RIG_PATIENCE_MS};
+    struct millrace_node node = {.size = sizeof node};
+    struct test_random random = {1};
+    struct pool_rig rig;
+    (void)state;
+    pool_rig_start(&rig, &options, 1, 0, 1, &pool);
+    atomic_store(&rig.nodes[0].leaves, true);
+    rig.streams = calloc(1, sizeof *rig.streams);
+    rig.count = 1;
+    pool_stream_make(&rig.streams[0], POOL_CHAIN, &random);
+    assert_int_equal(millrace_send_open(rig.pool, &rig.streams[0].open, NULL, NULL), MILLRACE_OK);
+    for (unsigned turns = 0; node.losses < 3; turns++) {
+        assert_in_range(turns, 0, 10000); /* it sleeps between them */
+        pool_rig_turn(&rig);
+        assert_int_equal(millrace_pool_node(rig.pool, 0, &node, NULL), MILLRACE_OK);
+    }
+    atomic_store(&rig.nodes[0].leaves, false);
+    while (rig.opened == 0)
+        pool_rig_turn(&rig);
+    pool_rig_run_to_the_end(&rig);
+    pool_rig_stop(&rig);
+}
+
 /* A node that leaves OPEN without an answer: another one is asked in time, and what it says at last is for nobody. */
 static void test_no_answer_to_open(void **state)
 {
@@ -863,6 +890,7 @@ int main(void)
         cmocka_unit_test(test_a_node_that_stays),
         cmocka_unit_test(test_a_node_that_grants_while_it_leaves),
         cmocka_unit_test(test_all_are_leaving),
+        cmocka_unit_test(test_refused_by_the_only_one),
         cmocka_unit_test(test_no_answer_to_open),
         cmocka_unit_test(test_a_limit_at_most_connections),
         cmocka_unit_test(test_asked_again_at_once),
