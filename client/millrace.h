@@ -358,7 +358,7 @@ struct millrace_notice {
 struct millrace_resumed {
     size_t size;
     int64_t gap_ns;  /* from the loss of its node until another one had it; 0: it had it before */
-    uint64_t resent; /* packets that had been sent, without a result: sent again */
+    uint64_t resent; /* packets that had been sent, without a result, and were sent again, each time */
     uint64_t late;   /* of these, and of those given during the gap: whose deadline was missed */
 };
 

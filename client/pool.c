@@ -366,8 +366,10 @@ static core_ns look_at_link(struct client_link *link)
     }
     if (link->node == NULL && !link->dial.begun && link->retry_ns <= link->pool->now_ns)
         dial(link);
-    if (link->node != NULL)
-        return core_time_min(next_ns, client_asks_withdraw(link));
+    if (link->node != NULL) {
+        client_asks_withdraw(link);
+        return next_ns;
+    }
     return link->dial.begun ? CORE_NS_NEVER : link->retry_ns;
 }
 
@@ -384,7 +386,8 @@ static void look(struct client_pool *pool)
     next_ns = core_time_min(next_ns, client_asks_look(pool));
     for (unsigned i = 0; i < pool->link_count; i++) /* behind what may have been asked just now */
         if (pool->links[i].node != NULL)
-            next_ns = core_time_min(next_ns, watch_silence(&pool->links[i]));
+            next_ns = core_time_min(next_ns,
+                                    core_time_min(pool->links[i].overdue_ns, watch_silence(&pool->links[i])));
     client_pool_flush(pool);
     arm(pool, pool->woken ? core_time_min(next_ns, pool->now_ns + WOKEN_NS) : next_ns);
 }

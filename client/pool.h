@@ -88,8 +88,9 @@ struct client_pool_stream {
     struct client_pool_mark first, answered;
     size_t handed_bytes;
     uint32_t handed, told, given;
-    uint32_t node_first;    /* that the node calls 0 */
-    uint64_t node_messages; /* of `first`, then */
+    uint64_t given_messages; /* whole ones */
+    uint32_t node_first;     /* that the node calls 0 */
+    uint64_t node_messages;  /* of `first`, then */
     bool closing;
     core_ns arrival_ns; /* TAT of docs/protocol.md, section 4 */
 
@@ -171,8 +172,8 @@ bool client_ask_changes(const struct client_ask *ask); /* a stream that is open:
 void client_ask_enqueue(struct client_pool *pool, struct client_ask *ask);
 /* What this link was asked for, it will not answer: into the queue with it. */
 void client_asks_recall(struct client_link *link);
-/* The same for OPENs and QUERYs that it has not answered for too long; returns when to be called again. */
-core_ns client_asks_withdraw(struct client_link *link);
+/* The same for OPENs and QUERYs that it has not answered for too long; to be called again at overdue_ns. */
+void client_asks_withdraw(struct client_link *link);
 /* Tells the upper connection, if it is one of its requests; and frees it. */
 void client_ask_answer(struct client_pool *pool, struct client_ask *ask, enum protocol_type type,
                        const uint8_t *body, uint32_t bytes);

@@ -85,6 +85,12 @@ static core_ns answer_ns(const struct client_pool *pool)
     return pool->patience_ns / (pool->attempts < pool->link_count ? pool->attempts : pool->link_count);
 }
 
+/* When the node that has it is late: when all patience is at an end, at the latest. */
+static core_ns late_ns(const struct client_pool *pool, const struct client_ask *ask)
+{
+    return core_time_min(ask->sent_ns + answer_ns(pool), ask->begun_ns + pool->patience_ns);
+}
+
 static bool opens(const struct client_ask *ask)
 {
     return ask->type == PROTOCOL_OPEN || ask->type == PROTOCOL_QUERY;
@@ -134,7 +140,7 @@ core_status client_ask_send(struct client_link *link, struct client_ask *ask)
         ask->tried |= UINT64_C(1) << (link - link->pool->links);
     if (opens(ask)) {
         ask->sent_ns = link->pool->now_ns;
-        link->overdue_ns = core_time_min(link->overdue_ns, ask->sent_ns + answer_ns(link->pool));
+        link->overdue_ns = core_time_min(link->overdue_ns, late_ns(link->pool, ask));
     }
     return CORE_OK;
 }
@@ -162,25 +168,26 @@ static void withdraw(struct client_link *link, struct client_ask *ask)
     mark_full(link, answer_ns(link->pool));
 }
 
-core_ns client_asks_withdraw(struct client_link *link)
+void client_asks_withdraw(struct client_link *link)
 {
     const struct client_requests *requests = &link->node->requests;
     const core_ns now_ns = link->pool->now_ns;
     core_ns next_ns = CORE_NS_NEVER;
     if (now_ns < link->overdue_ns)
-        return link->overdue_ns;
+        return;
     for (uint16_t i = 0; i < requests->capacity; i++) {
         struct client_ask *ask = requests->slots[i].type != 0 ? requests->slots[i].ask : NULL;
         if (ask == NULL || !opens(ask) || ask->stream == NULL)
             continue;
-        if (now_ns >= ask->sent_ns + answer_ns(link->pool))
+        core_ns again_ns = late_ns(link->pool, ask);
+        if (now_ns >= again_ns) {
             withdraw(link, ask);
+            again_ns = now_ns + ROUND_NS; /* where there was no memory for that */
+        }
         if (ask->stream != NULL)
-            next_ns = core_time_min(next_ns,
-                                    core_time_max(ask->sent_ns + answer_ns(link->pool), now_ns + ROUND_NS));
+            next_ns = core_time_min(next_ns, again_ns);
     }
     link->overdue_ns = next_ns;
-    return next_ns;
 }
 
 /* ---- which ---- */

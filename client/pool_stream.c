@@ -277,11 +277,11 @@ static core_ns eligible_ns(struct client_pool_stream *stream, core_ns now_ns)
     return eligible;
 }
 
-/* Room for a record: of a message that is too long for that, what is told goes. */
+/* Room for a record: of a message that is too long for that, and not whole by now, what is told goes. */
 static core_status keep(struct client_pool_stream *stream, size_t limit, size_t bytes, uint8_t **room)
 {
     if (client_output_waiting(&stream->kept) + bytes > limit && stream->answered.bytes > 0 &&
-        !is_moving(stream))
+        stream->given_messages == stream->first.messages && !is_moving(stream))
         let_go(stream);
     const size_t kept = client_output_waiting(&stream->kept);
     return kept > 0 && kept + bytes > limit ? CORE_FULL : client_output_append(&stream->kept, bytes, room);
@@ -310,6 +310,7 @@ core_status client_pool_take_data(struct client_pool *pool, const struct protoco
     memcpy(room, &record, sizeof record);
     *packet = room + sizeof record;
     stream->given++;
+    stream->given_messages += (header->flags & PROTOCOL_DATA_LAST) != 0;
     pool->filled = stream;
     return CORE_OK;
 }
