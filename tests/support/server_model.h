@@ -3,10 +3,10 @@
  * A sequence is a string of bytes, each run of which is an operation of a client: HELLO, OPEN, QUERY, DATA,
  * MODIFY, REKEY, CLOSE, PING, right ones as often as wrong ones, on several connections, in pieces cut anywhere; an
  * end of sending, a reset, a client that does not read, time that passes, a worker that is late, a card that is
- * lost and comes back. Every eighth sequence breaks no rule; in the middle of one in 128 the server stops. Every
- * string is a sequence. In a quarter clients ask for streams with messages, of all kinds, and change their keys. The
- * server is a whole one on a virtual clock (virtual_threads.h) with two cards
- * (virtual_gpu.h), so a sequence goes the same way each time.
+ * lost and comes back. Every eighth sequence breaks no rule; in the middle of one in 128 the server stops; one in
+ * 64 has a server of its own, whose I/O thread does work of its workers. Every string is a sequence. In a quarter
+ * clients ask for streams with messages, of all kinds, and change their keys. The server is a whole one on a virtual
+ * clock (virtual_threads.h) with two cards (virtual_gpu.h), so a sequence goes the same way each time.
  *
  * Checked are: each request has one answer, of a kind that may answer it; results come in order, each once,
  * with the status and the ciphertext (OpenSSL's CBC chain) of what was sent; waited_us is what the document's

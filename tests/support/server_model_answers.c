@@ -1,5 +1,6 @@
 #include "tests/support/server_model_client.h"
 
+#include "perfmodel/cpu.h"
 #include "tests/support/require.h"
 #include "tests/support/virtual_threads.h"
 
@@ -355,6 +356,9 @@ static void check_time(const struct client *client, struct stream *stream, const
     MUST(client, client->held_up || result->waited_us == (packet->eligible_ns - packet->arrival_ns) / 1000,
          "stream %u, packet %u: waited for %u us instead of %lld us", stream->id, stream->done,
          result->waited_us, (long long)(packet->eligible_ns - packet->arrival_ns) / 1000);
+    MUST(client, client->held_up || true_ns >= -PERFMODEL_CPU_EARLY_NS,
+         "stream %u, packet %u: its result is there %lld ns before its time", stream->id, stream->done,
+         (long long)-true_ns);
     MUST(client, client->held_up || result->latency_ns >= true_ns,
          "stream %u, packet %u: latency of %lld ns, in truth %lld ns", stream->id, stream->done,
          (long long)result->latency_ns, (long long)true_ns);

@@ -361,6 +361,8 @@ static uint32_t right_bytes(const struct stream *stream, uint32_t number, bool l
     const bool whole = stream->spec.padding == CORE_PADDING_NONE || (has_messages(stream) && !last);
     uint32_t bytes = 1 + number * 37 % stream->spec.packet_bytes;
 
+    if (!whole && stream->spec.padding == CORE_PADDING_CLEAR && number % 4 == 0)
+        bytes %= CORE_BLOCK_BYTES; /* all of it passes as it is */
     if (brings_iv && bytes < 2 * CORE_BLOCK_BYTES)
         bytes = 2 * CORE_BLOCK_BYTES - (whole ? 0 : bytes % CORE_BLOCK_BYTES);
     return whole ? (bytes + 15) / 16 * 16 : bytes;

@@ -27,12 +27,14 @@
 int __real_epoll_wait(int descriptor, struct epoll_event *events, int most, int timeout_ms);
 int __real_poll(struct pollfd *ready, nfds_t count, int timeout_ms);
 ssize_t __real_read(int descriptor, void *buffer, size_t bytes);
+int __real_close(int descriptor);
 bool __real_cpu_worker_serve(struct cpu_worker *worker, uint32_t producer);
 int __wrap_epoll_wait(int descriptor, struct epoll_event *events, int most, int timeout_ms);
 int __real_ppoll(struct pollfd *ready, nfds_t count, const struct timespec *timeout, const sigset_t *mask);
 int __wrap_poll(struct pollfd *ready, nfds_t count, int timeout_ms);
 int __wrap_ppoll(struct pollfd *ready, nfds_t count, const struct timespec *timeout, const sigset_t *mask);
 ssize_t __wrap_read(int descriptor, void *buffer, size_t bytes);
+int __wrap_close(int descriptor);
 bool __wrap_cpu_worker_serve(struct cpu_worker *worker, uint32_t producer);
 int __wrap_timerfd_create(int clock, int flags);
 int __wrap_timerfd_settime(int descriptor, int flags, const struct itimerspec *to, struct itimerspec *from);
@@ -305,6 +307,14 @@ int __wrap_timerfd_settime(int descriptor, int flags, const struct itimerspec *t
     return 0;
 }
 
+int __wrap_close(int descriptor)
+{
+    for (size_t i = 0; i < timer_count; i++)
+        if (timers[i].descriptor == descriptor)
+            timers[i--] = timers[--timer_count];
+    return __real_close(descriptor);
+}
+
 core_ns __wrap_core_time_now_ns(void)
 {
     return clock_ns;
@@ -343,10 +353,6 @@ int __wrap_pthread_join(pthread_t thread, void **result)
         run_once();
     watch(ends, -1);
     ends->state = FREE;
-    for (size_t i = 0; i < timer_count; i++) /* their descriptors may be closed soon */
-        timers[i].due_ns = CORE_NS_NEVER;
-    if (next_ns() == CORE_NS_NEVER)
-        timer_count = 0;
     return 0;
 }
 
