@@ -30,7 +30,7 @@
 static const struct {
     unsigned long long seed, count;
 } told[] = {
-    {360325892, 1},  /* a plan with more in a batch, while batches were open that had no room for it */
+    {11001075, 1},   /* a plan with more in a batch, while batches were open that had no room for it */
     {600093595, 1},  /* a refused OPEN that asked again for its backup's GPU, which had no memory for it */
     {600479473, 21}, /* what a stream without its GPU had kept from being read came to another GPU at once */
     {13350, 32},     /* REKEY while a GPU that has come back was being given the present key */

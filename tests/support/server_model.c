@@ -1,6 +1,7 @@
 #include "tests/support/server_model.h"
 
 #include "core/log.h"
+#include "server/gpu/internal.h"
 #include "server/server_internal.h"
 #include "tests/support/gpu_server.h"
 #include "tests/support/require.h"
@@ -275,6 +276,18 @@ static void disturb(struct client *client, struct tape *tape)
         pass((core_ns)take(tape) << take(tape) % 24);
 }
 
+/* No packet of a plan that is in force can find a batch full. */
+static void check_batches(void)
+{
+    for (uint32_t i = 0; i < server.server->gpu_count; i++) {
+        const struct server_gpu *gpu = server.server->gpus[i];
+        MUST(probe,
+             gpu->plan.period_ns == 0 || gpu->plan_in_force != gpu->plan.number ||
+                 server_gpu_room_is_open(gpu, &gpu->plan),
+             "card %u has opened a batch that is too small for its plan", i);
+    }
+}
+
 static void step(struct tape *tape)
 {
     static const uint8_t gentle_operations[16] = {2,  2, 2, 2, 4, 6, 7, 9, 9, 11, 11, 11, 11, REKEY_OPERATION,
@@ -293,10 +306,12 @@ static void step(struct tape *tape)
     model_push(client, cut < 192 ? client->output_bytes : cut - 191);
     if (cut % 8 != 7) {
         pass(cut % 4 == 0 ? (core_ns)cut * 1000 : 0);
+        check_batches();
         return;
     }
     for (uint32_t turns = cut / 8 % 4; turns > 0; turns--) /* the next operation comes in between */
         test_virtual_turn();
+    check_batches();
 }
 
 /* Each says all that it had to say, and hears to the end. */
