@@ -460,6 +460,9 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
         return;
     }
     server_connection_tell_leaving(connection);
+    if (connection->state == SERVER_CONNECTION_READY && input_paused(connection) &&
+        server_connection_peer_gone(connection))
+        server_connection_abort(connection); /* epoll is not asked about what is not read */
     if (connection->state != SERVER_CONNECTION_READY || input_paused(connection))
         return;
     if (connection->input.frame_started_ns != CORE_NS_NEVER &&

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <sched.h>
 
+#include "server/admin/snapshot.h"
 #include "tests/support/client.h"
 #include "tests/support/require.h"
 #include "tests/support/server.h"
@@ -294,6 +295,39 @@ static void a_reader_that_takes_little(void **state)
     assert_int_equal(test_server_stop(&server), 0);
 }
 
+/* Packets came that wait for hours, and more, which are not read: who sent them is gone all the same. */
+static void who_goes_while_nothing_is_read(void **state)
+{
+    struct core_stream_spec spec = test_spec;
+    struct test_server server;
+    struct test_client client, good;
+    uint64_t connections = 2;
+    (void)state;
+    spec.burst_packets = 1;
+    spec.interval_ns = CORE_INTERVAL_NS_MAX;
+    start(&server, "keyring: keyring");
+    test_client_connect(&client, test_server_unix(&server), NULL);
+    struct test_stream *stream = test_stream_open(&client, &spec, 1);
+    for (int packet = 0; packet < 20; packet++)
+        assert_true(test_stream_send(stream, 1408));
+    test_client_connect(&good, test_server_unix(&server), NULL);
+    for (int turn = 0; turn < 20; turn++)
+        test_client_ping(&good); /* they have been read by then, as far as they are */
+    test_client_close(&client);
+    const core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * CORE_NS_PER_MS;
+    while (connections > 1) {
+        struct server_snapshot *snapshot;
+        assert_true(core_time_now_ns() < until_ns);
+        assert_int_equal(server_snapshot_take(server.server, &snapshot), CORE_OK);
+        connections = snapshot->totals.connections;
+        server_snapshot_free(snapshot);
+        sched_yield();
+    }
+    test_stream_free(stream);
+    test_client_close(&good);
+    assert_int_equal(test_server_stop(&server), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +339,7 @@ int main(void)
         cmocka_unit_test(a_frame_that_back_pressure_cut),
         cmocka_unit_test(a_reader_that_takes_nothing),
         cmocka_unit_test(a_reader_that_takes_little),
+        cmocka_unit_test(who_goes_while_nothing_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
