@@ -74,6 +74,7 @@ static core_status enter_stream(struct millrace *connection, const struct client
         return client_fail(connection, CORE_INVALID,
                            CLIENT_BREACH "stream id %" PRIu32 " in OPENED is zero or taken", id);
     stream->padded_bytes_max = request->padded_bytes_max;
+    stream->more_bytes = request->more_bytes;
     stream->has_messages = request->has_messages;
     stream->has_whole_ones = request->has_whole_ones;
     stream->has_ivs = request->has_ivs;
@@ -270,6 +271,11 @@ static core_status on_result(struct millrace *connection, const struct protocol_
         return status;
     struct client_waiter *waiter =
         client_waiter_find(connection, PROTOCOL_RESULT, header->id, header->sequence);
+    if (waiter != NULL && header->body_bytes - PROTOCOL_RESULT_BYTES > waiter->room_bytes)
+        return client_fail(connection, CORE_INVALID,
+                           CLIENT_BREACH "RESULT %" PRIu32 " of stream %" PRIu32 " has %" PRIu32
+                                         " bytes, more than its packet can become",
+                           header->sequence, header->id, header->body_bytes - PROTOCOL_RESULT_BYTES);
     if (waiter != NULL)
         give_result(connection, waiter, &result);
     else if (connection->callbacks.on_result != NULL)

@@ -326,6 +326,7 @@ static core_status exchange(struct millrace *connection, uint32_t stream, const 
         return status;
     if (bytes > 0)
         memcpy(room, packet, bytes);
+    waiter->room_bytes = (size_t)bytes + client_streams_find(&connection->streams, stream)->more_bytes;
     waiter_add(connection, waiter, PROTOCOL_RESULT, stream);
     return await_answer(connection, waiter, deadline_ns, error);
 }

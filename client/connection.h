@@ -33,7 +33,8 @@ struct client_waiter {
     struct millrace_rekeyed rekeyed;
     struct millrace_closed closed;
     struct millrace_result result;
-    uint8_t *ciphertext; /* the caller's */
+    uint8_t *ciphertext; /* the caller's, with room for so much: */
+    size_t room_bytes;
     uint32_t ciphertext_bytes;
 };
 
@@ -42,6 +43,7 @@ struct client_input {
     size_t capacity;
     size_t begin, end; /* read and not yet parsed */
     size_t missing;    /* bytes that the frame begun last still lacks, at least */
+    uint64_t read;     /* ever */
 };
 
 /* A connection of the client library: its socket, its buffers, its streams, and who waits for what. */

@@ -157,6 +157,7 @@ static core_status adopt(struct client_link *link, struct core_error *error)
     link->leaving = node->leaving;
     link->made_ns = link->heard_ns = link->pool->now_ns;
     link->pinged_ns = link->full_ns = 0;
+    link->heard = node->input.read;
     link->was_full = link->refuses = false;
     link->overdue_ns = CORE_NS_NEVER;
     return CORE_OK;
@@ -256,8 +257,6 @@ core_status client_pool_take_frame(struct millrace *node, const struct protocol_
     struct client_ask *ask = request == NULL ? NULL : request->ask;
     core_status status = client_frame_handler_of(node->welcome.version, header->type)(node, header, body);
     uint8_t *own = node->input.bytes + (body - node->input.bytes); /* which may be changed */
-    link->heard_ns = link->pool->now_ns;
-    link->pinged_ns = 0;
     if (status) {
         if (ask != NULL && client_requests_find(&node->requests, header->id) == NULL)
             client_ask_enqueue(link->pool, ask); /* an answer that breaks the protocol is none */
@@ -289,6 +288,16 @@ core_status client_pool_take_frame(struct millrace *node, const struct protocol_
 
 /* ---- the turn ---- */
 
+/* Whatever it says, and be it a part of a long frame on a slow line. */
+static void note_heard(struct client_link *link)
+{
+    if (link->node->input.read == link->heard)
+        return;
+    link->heard = link->node->input.read;
+    link->heard_ns = link->pool->now_ns;
+    link->pinged_ns = 0;
+}
+
 static void process(struct client_link *link)
 {
     struct core_error error;
@@ -296,6 +305,8 @@ static void process(struct client_link *link)
         take_dial(link);
     else if (link->node != NULL && client_process(link->node, READS, &error) != CORE_OK)
         lose(link, error.text);
+    else if (link->node != NULL)
+        note_heard(link);
 }
 
 static bool is_idle(const struct client_link *link)

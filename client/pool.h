@@ -53,7 +53,8 @@ struct client_link {
     bool blocked;            /* a stream waits for room in its output */
     short events;            /* that epoll looks for */
     core_ns made_ns, retry_ns, delay_ns;
-    core_ns heard_ns, pinged_ns; /* a frame was last read; was asked for one since (0: not) */
+    core_ns heard_ns, pinged_ns; /* something was last read; was asked for it since (0: not) */
+    uint64_t heard;              /* bytes, by then */
     core_ns full_ns;             /* it has refused for want of room: until then others are asked first */
     bool was_full;               /* and has granted nothing since: others are asked second */
     core_ns overdue_ns;          /* when to look for OPENs and QUERYs that it leaves without an answer */

@@ -49,8 +49,8 @@ static void let_go(struct client_pool_stream *stream)
     stream->first = stream->answered;
     if (client_output_waiting(&stream->kept) == 0 && stream->kept.capacity > CLIENT_OUTPUT_BYTES_MIN)
         client_output_free(&stream->kept);
-    if (stream->next.key_bytes == 0 ||
-        stream->first.messages + (numbered ? stream->open.spec.first_unit : 0) < stream->next.first)
+    const uint64_t number = stream->first.messages + (numbered ? stream->open.spec.first_unit : 0);
+    if (stream->next.key_bytes == 0 || (int64_t)(number - stream->next.first) < 0)
         return;
     memcpy(stream->key, stream->next_key, stream->next.key_bytes);
     stream->open.key_kind = stream->next.key_kind;
@@ -612,7 +612,8 @@ void client_pool_stream_changed(struct client_pool_stream *stream, struct client
 void client_pool_stream_closed(struct client_pool_stream *stream, enum millrace_close_reason reason)
 {
     struct client_pool *pool = stream->link->pool;
-    stream->link->leaving |= reason == MILLRACE_CLOSE_DRAINED;
+    stream->link->leaving |= /* of a node of version 1 it may say that the stream is idle */
+        reason == MILLRACE_CLOSE_DRAINED && pool->upper->welcome.version > 1;
     if (reason == MILLRACE_CLOSE_DRAINED)
         client_pool_stream_detach(pool, stream);
     else

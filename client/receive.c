@@ -126,6 +126,7 @@ static core_status read_once(struct millrace *connection, bool *drained)
     if (status == CORE_SYSTEM)
         return client_fail(connection, status, "%s", error.text);
     input->end += got;
+    input->read += got;
     *drained = got < room && connection->transport.tls == NULL;
     return status;
 }

@@ -16,7 +16,7 @@
 struct client_request {
     uint32_t id;
     enum protocol_type type;                    /* 0: the slot is free */
-    uint32_t padded_bytes_max;                  /* OPEN: of the stream asked for, */
+    uint32_t padded_bytes_max, more_bytes;      /* OPEN: of the stream asked for, */
     bool has_messages, has_whole_ones, has_ivs; /* and of what kind that is */
     uint32_t stream;                            /* MODIFY, REKEY: which is to change */
     bool abandoned;                             /* its call has timed out: drop the answer */

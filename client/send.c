@@ -121,6 +121,14 @@ static core_status check_key(enum protocol_key_kind kind, const uint8_t *key, ui
                           PROTOCOL_KEY_NAME_MAX, bytes, (int)kind);
 }
 
+/* Has it what goes with messages alone? */
+static bool is_of_messages(const struct core_stream_spec *spec)
+{
+    return spec->iv != CORE_IV_CHAIN || spec->first_unit != 0 || spec->crypt_blocks != 0 ||
+           spec->skip_blocks != 0 || spec->records != CORE_RECORDS_NONE || spec->mac != CORE_MAC_NONE ||
+           spec->message_packets != 0;
+}
+
 /* What would break the frame's format, and with it the connection, is refused here; the contract itself is
  * for the server to judge. */
 core_status client_send_open(struct millrace *connection, enum protocol_type type,
@@ -135,7 +143,7 @@ core_status client_send_open(struct millrace *connection, enum protocol_type typ
     if (open->spec.guaranteed && connection->welcome.version < 2)
         return core_error_set(error, CORE_UNSUPPORTED,
                               "the server speaks version 1 of the protocol: it has no guaranteed streams");
-    const bool messages = open->spec.unit != CORE_UNIT_STREAM;
+    const bool messages = open->spec.unit != CORE_UNIT_STREAM || is_of_messages(&open->spec);
     if ((messages || open->spec.direction != CORE_DIRECTION_ENCRYPT) && connection->welcome.version < 3)
         return core_error_set(error, CORE_UNSUPPORTED,
                               "the server speaks version %u of the protocol: it has no %s",
@@ -149,9 +157,10 @@ core_status client_send_open(struct millrace *connection, enum protocol_type typ
     request->has_messages = open->spec.unit == CORE_UNIT_MESSAGE;
     request->has_whole_ones = core_stream_has_whole_messages(&open->spec);
     request->has_ivs = open->spec.iv == CORE_IV_RANDOM;
-    request->padded_bytes_max = core_stream_padded_bytes(open->spec.padding, open->spec.packet_bytes) +
-                                (request->has_ivs ? CORE_BLOCK_BYTES : 0) +
-                                core_stream_tag_bytes(&open->spec);
+    request->more_bytes = (request->has_ivs ? CORE_BLOCK_BYTES : 0) + core_stream_tag_bytes(&open->spec);
+    request->padded_bytes_max =
+        core_stream_padded_bytes(open->spec.padding, open->spec.packet_bytes) + request->more_bytes;
+    request->more_bytes += CORE_BLOCK_BYTES; /* of padding */
     connection->output.secret |= open->key_kind == PROTOCOL_KEY_INLINE;
     status = put_request(connection, request, frame, bytes, request_id, error);
     connection->opening += status == CORE_OK && type == PROTOCOL_OPEN;

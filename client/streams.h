@@ -16,6 +16,7 @@ struct client_stream {
     uint32_t next;                   /* sequence of the next DATA */
     uint32_t answered;               /* sequence of the next RESULT */
     uint32_t padded_bytes_max;       /* longest ciphertext of a packet, with an IV ahead of it */
+    uint32_t more_bytes;             /* that a result may have than its packet */
     bool has_messages, has_ivs;      /* it has messages; the server draws an IV for each */
     bool has_whole_ones;             /* each of them is one packet */
     bool begun;                      /* the packet sent last did not end its message */

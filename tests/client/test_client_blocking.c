@@ -445,6 +445,8 @@ static void test_results_that_can_not_be(void **state)
     check_bad(&bad, MILLRACE_INVALID, "expected is 0");
     bad_result(&bad, 9, 0, 1024);
     check_bad(&bad, MILLRACE_INVALID, "longer than a packet");
+    bad_result(&bad, 9, 0, 48); /* not of a packet of 16 bytes: its caller has room for 32 */
+    check_bad(&bad, MILLRACE_INVALID, "48 bytes, more than its packet can become");
     bad_result(&bad, 9, 0, 17);
     check_bad(&bad, MILLRACE_INVALID, "17 bytes of ciphertext");
     bad_result(&bad, 9, 0, 32); /* twice: the second was never sent for */
