@@ -286,7 +286,7 @@ static void test_version_1_server(void **state)
     struct fake_server server;
     struct words words = {.version = 1};
     const struct millrace_modify modify = {sizeof modify, 9, 8, 2 * CORE_NS_PER_MS, 30 * CORE_NS_PER_MS};
-    struct millrace_open guaranteed = contract;
+    struct millrace_open guaranteed = contract, coded = contract;
     struct millrace_opened opened = {.size = sizeof opened};
     struct millrace_modified modified = {.size = sizeof modified};
     struct core_error error;
@@ -295,9 +295,12 @@ static void test_version_1_server(void **state)
     words.bytes = protocol_ping_write(words.frame, PROTOCOL_PONG, 0, NULL, 0);
     words.answers = true;
     guaranteed.guaranteed = true;
+    coded.mac = MILLRACE_MAC_HMAC_SHA_256_128; /* not a plain stream instead */
     fake_server_start(&server, words_script, &words);
     struct millrace *connection = connect_to(&server);
     assert_int_equal(millrace_welcome_of(connection)->version, 1);
+    assert_int_equal(millrace_open_stream(connection, &coded, LONG_MS, &opened, NULL, error.text),
+                     MILLRACE_UNSUPPORTED);
     assert_int_equal(open_stream(connection), 9);
     assert_int_equal(millrace_open_stream(connection, &guaranteed, LONG_MS, &opened, NULL, error.text),
                      MILLRACE_UNSUPPORTED);

@@ -43,8 +43,9 @@ struct stream {
     uint64_t message;       /* of the next packet that is told */
     uint64_t given_message; /* that is given */
     bool told_within;
-    uint64_t second_first; /* UINT64_MAX: no second key */
-    size_t message_bytes;  /* given of the message at hand, or since the stream has begun */
+    bool has_second; /* a second key, from this message on: */
+    uint64_t second_first;
+    size_t message_bytes; /* given of the message at hand, or since the stream has begun */
     bool long_message;
 };
 
@@ -135,7 +136,7 @@ static void on_opened(void *argument, uint32_t id, const struct millrace_opened 
     streams[i].within = streams[i].told_within = streams[i].closing = streams[i].modified = false;
     streams[i].met = streams[i].bytes = 0;
     streams[i].message = streams[i].given_message = request.contract.first_unit;
-    streams[i].second_first = UINT64_MAX;
+    streams[i].has_second = false;
     streams[i].message_bytes = 0;
     streams[i].long_message = false;
     memcpy(streams[i].chain, opened->iv, 16);
@@ -191,7 +192,8 @@ static void check_bytes(struct stream *stream, const struct packet *packet,
     }
     if (has_messages(stream) && (packet->flags & MILLRACE_DATA_FIRST))
         begin_message(stream, result);
-    pool_world_key(stream->serial, stream->message >= stream->second_first, key);
+    const bool second = stream->has_second && (int64_t)(stream->message - stream->second_first) >= 0;
+    pool_world_key(stream->serial, second, key);
     pool_world_crypt(key, stream->chain, stream->contract.direction == MILLRACE_DIRECTION_DECRYPT, plain,
                      expected, bytes);
     MUST(result->status == MILLRACE_RESULT_OK && result->bytes == bytes, "status %d, %" PRIu32 " bytes",
@@ -276,7 +278,8 @@ static void on_rekeyed(void *argument, uint32_t id, const struct millrace_rekeye
     MUST(request.type == REKEY && request.stream == rekeyed->stream && request.first == rekeyed->first,
          "rekeyed");
     struct stream *stream = find(rekeyed->stream);
-    MUST(stream->second_first == UINT64_MAX, "a third key");
+    MUST(!stream->has_second, "a third key");
+    stream->has_second = true;
     stream->second_first = rekeyed->first;
 }
 
@@ -373,7 +376,7 @@ static void ask_for_stream(struct tape *tape, enum type type)
         open.unit = MILLRACE_UNIT_MESSAGE;
         open.padding = MILLRACE_PADDING_PKCS7;
         open.iv_source = sources[draw >> 2 & 3];
-        open.first_unit = open.iv_source == MILLRACE_IV_COUNTER ? 1000 : 0;
+        open.first_unit = open.iv_source == MILLRACE_IV_COUNTER ? UINT64_MAX - 1 : 0; /* they wrap */
         open.message_packets = (draw >> 4 & 3) == 3;
     } else if (draw & 4) {
         open.direction = MILLRACE_DIRECTION_DECRYPT;
@@ -460,8 +463,7 @@ static void send_rekey(struct stream *stream, uint32_t draw)
                                          .key = key,
                                          .key_bytes = sizeof key,
                                          .first = stream->given_message + draw % 4};
-    struct request *request =
-        stream->closing || stream->second_first != UINT64_MAX ? NULL : new_request(REKEY);
+    struct request *request = stream->closing || stream->has_second ? NULL : new_request(REKEY);
     if (request == NULL)
         return;
     pool_world_key(stream->serial, 1, key);

@@ -43,8 +43,10 @@ struct stream {
     uint32_t serial;
     struct core_stream_spec spec;
     uint8_t key[16], next_key[16], iv[16], chain[16];
-    uint64_t message, next_first; /* of the next packet; UINT64_MAX: no other key */
-    bool within;                  /* a message */
+    uint64_t message;    /* of the next packet */
+    uint64_t next_first; /* if there is another key */
+    bool has_next;
+    bool within; /* a message */
     uint32_t received;
 };
 
@@ -176,8 +178,7 @@ static uint32_t begin_stream(struct place *place, const struct protocol_open *op
         return 0;
     const uint32_t id = ++place->stream_count;
     struct stream *stream = &place->streams[id];
-    *stream =
-        (struct stream){.open = true, .serial = open->key[0], .spec = open->spec, .next_first = UINT64_MAX};
+    *stream = (struct stream){.open = true, .serial = open->key[0], .spec = open->spec};
     memcpy(stream->key, open->key, 16);
     if (open->has_iv)
         memcpy(stream->iv, open->iv, 16);
@@ -212,9 +213,9 @@ static void on_open(struct place *place, const struct protocol_header *header, c
 
 static void begin_message(struct stream *stream)
 {
-    if (stream->message >= stream->next_first) {
+    if (stream->has_next && (int64_t)(stream->message - stream->next_first) >= 0) {
         memcpy(stream->key, stream->next_key, 16);
-        stream->next_first = UINT64_MAX;
+        stream->has_next = false;
     }
     if (stream->spec.iv == CORE_IV_RANDOM)
         memset(stream->iv, (int)++ivs_drawn, 16);
@@ -292,8 +293,8 @@ static void on_rekey(struct place *place, const struct protocol_header *header, 
     TEST_REQUIRE(protocol_rekey_read(body, header->body_bytes, &rekey, NULL) == CORE_OK);
     struct stream *stream = &place->streams[rekey.stream];
     if (stream->open && code == 0 &&
-        (stream->spec.unit == CORE_UNIT_STREAM || rekey.first < stream->message + stream->within ||
-         stream->next_first != UINT64_MAX))
+        (stream->spec.unit == CORE_UNIT_STREAM || (int64_t)(rekey.first - stream->message) < stream->within ||
+         stream->has_next))
         code = PROTOCOL_REFUSED_BUSY;
     if (!stream->open || code != 0) {
         fates[rekey.key[0]].key_refused = true;
@@ -302,6 +303,7 @@ static void on_rekey(struct place *place, const struct protocol_header *header, 
     }
     memcpy(stream->next_key, rekey.key, 16);
     stream->next_first = rekey.first;
+    stream->has_next = true;
     const struct protocol_rekeyed rekeyed = {.stream = rekey.stream, .first = rekey.first};
     put(&place->out, frame, protocol_rekeyed_write(frame, header->id, &rekeyed));
 }
