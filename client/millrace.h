@@ -469,7 +469,7 @@ struct millrace_pool {
     const char *addresses; /* 1 to 64, as millrace_connect has them but embedded:, separated by commas */
     unsigned connections;  /* to each address; 0: 1. 64 in all at most */
     unsigned attempts;     /* connections that are asked for one stream in a row; 0: 3 */
-    int patience_ms; /* that a stream may be without a node, and OPEN and QUERY without an answer; 0: 10,000 */
+    int patience_ms; /* that a stream may be without a node, and OPEN, QUERY and PING without an answer; 0: 10,000 */
     uint32_t kept_bytes_max; /* 0: 1 MiB; 4 MiB at most */
 };
 

@@ -35,7 +35,7 @@ struct client_ask {
     struct client_pool_stream *stream; /* NULL: PING; or it has ended, or gone on, without the answer */
     uint64_t tried;                    /* links that were asked in this round, bit by bit */
     core_ns begun_ns, due_ns, pause_ns;
-    core_ns sent_ns;                 /* of OPEN and QUERY: to the node that has it, or had it last */
+    core_ns sent_ns;                 /* to the node that has it, or had it last; 0: none had it */
     struct protocol_refused refused; /* the last answer; or why nobody was asked */
     struct protocol_modify modify;
     struct protocol_rekey rekey; /* its key is `bytes` */
@@ -57,7 +57,7 @@ struct client_link {
     uint64_t heard;              /* bytes, by then */
     core_ns full_ns;             /* it has refused for want of room: until then others are asked first */
     bool was_full;               /* and has granted nothing since: others are asked second */
-    core_ns overdue_ns;          /* when to look for OPENs and QUERYs that it leaves without an answer */
+    core_ns overdue_ns;          /* when to look for what it leaves without an answer */
     uint64_t opened, refused, lost, losses;
     struct core_error cause; /* that it is down; "": it has not been tried */
 };
@@ -173,7 +173,8 @@ bool client_ask_changes(const struct client_ask *ask); /* a stream that is open:
 void client_ask_enqueue(struct client_pool *pool, struct client_ask *ask);
 /* What this link was asked for, it will not answer: into the queue with it. */
 void client_asks_recall(struct client_link *link);
-/* The same for OPENs and QUERYs that it has not answered for too long; to be called again at overdue_ns. */
+/* The same for what it has not answered for too long, but for changes that the program asks for; to be called again at
+ * overdue_ns. */
 void client_asks_withdraw(struct client_link *link);
 /* Tells the upper connection, if it is one of its requests; and frees it. */
 void client_ask_answer(struct client_pool *pool, struct client_ask *ask, enum protocol_type type,

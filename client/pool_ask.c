@@ -88,12 +88,19 @@ static core_ns answer_ns(const struct client_pool *pool)
 /* When the node that has it is late: when all patience is at an end, at the latest. */
 static core_ns late_ns(const struct client_pool *pool, const struct client_ask *ask)
 {
-    return core_time_min(ask->sent_ns + answer_ns(pool), ask->begun_ns + pool->patience_ns);
+    const core_ns end_ns = ask->begun_ns + pool->patience_ns;
+    return ask->type == PROTOCOL_PING ? end_ns : core_time_min(ask->sent_ns + answer_ns(pool), end_ns);
 }
 
 static bool opens(const struct client_ask *ask)
 {
     return ask->type == PROTOCOL_OPEN || ask->type == PROTOCOL_QUERY;
+}
+
+/* A change that the program asks for waits as long as its node is there. */
+static bool may_be_late(const struct client_ask *ask)
+{
+    return ask->type == PROTOCOL_PING ? !ask->own : ask->stream != NULL && (opens(ask) || ask->own);
 }
 
 static core_status send_open(struct client_link *link, const struct client_ask *ask, uint32_t *request,
@@ -138,10 +145,9 @@ core_status client_ask_send(struct client_link *link, struct client_ask *ask)
     ask->sent = true;
     if (ask->type != PROTOCOL_PING)
         ask->tried |= UINT64_C(1) << (link - link->pool->links);
-    if (opens(ask)) {
-        ask->sent_ns = link->pool->now_ns;
+    ask->sent_ns = link->pool->now_ns;
+    if (may_be_late(ask))
         link->overdue_ns = core_time_min(link->overdue_ns, late_ns(link->pool, ask));
-    }
     return CORE_OK;
 }
 
@@ -163,9 +169,24 @@ static void withdraw(struct client_link *link, struct client_ask *ask)
     *again = *ask;
     client_ask_release(ask);
     ask->own = true;
-    client_ask_bind(again, stream);
+    if (stream != NULL)
+        client_ask_bind(again, stream);
     client_ask_enqueue(link->pool, again);
-    mark_full(link, answer_ns(link->pool));
+    if (stream != NULL)
+        mark_full(link, answer_ns(link->pool));
+}
+
+static void take_back(struct client_link *link, struct client_ask *ask)
+{
+    struct client_pool_stream *stream = ask->stream;
+    if (!client_ask_changes(ask)) {
+        withdraw(link, ask);
+        return;
+    }
+    client_ask_release(ask);
+    client_pool_abandon(link, stream->node_id);
+    client_pool_stream_end(link->pool, stream, MILLRACE_CLOSE_LOST,
+                           "the next node did not take its second key in time");
 }
 
 void client_asks_withdraw(struct client_link *link)
@@ -177,14 +198,14 @@ void client_asks_withdraw(struct client_link *link)
         return;
     for (uint16_t i = 0; i < requests->capacity; i++) {
         struct client_ask *ask = requests->slots[i].type != 0 ? requests->slots[i].ask : NULL;
-        if (ask == NULL || !opens(ask) || ask->stream == NULL)
+        if (ask == NULL || !may_be_late(ask))
             continue;
         core_ns again_ns = late_ns(link->pool, ask);
         if (now_ns >= again_ns) {
-            withdraw(link, ask);
+            take_back(link, ask);
             again_ns = now_ns + ROUND_NS; /* where there was no memory for that */
         }
-        if (ask->stream != NULL)
+        if (may_be_late(ask))
             next_ns = core_time_min(next_ns, again_ns);
     }
     link->overdue_ns = next_ns;
@@ -270,9 +291,10 @@ static void give_up(struct client_pool *pool, struct client_ask *ask)
     struct protocol_refused refused = ask->refused;
     if (ask->tried == 0 || ask->refused.code == 0) { /* nobody was asked; or who was, is gone */
         refused = (struct protocol_refused){.code = PROTOCOL_REFUSED_DRAINING};
-        const char *const what = ask->tried == 0 ? "no node can be reached" : "no node has answered";
-        snprintf(refused.text, sizeof refused.text, "%s: %.400s", what,
-                 cause_of(pool, ask->tried == 0 ? "all are stopping" : "those that are asked say nothing"));
+        const bool asked = ask->tried != 0 || (ask->type == PROTOCOL_PING && ask->sent_ns > 0);
+        snprintf(refused.text, sizeof refused.text, "%s: %.400s",
+                 asked ? "no node has answered" : "no node can be reached",
+                 cause_of(pool, asked ? "those that are asked say nothing" : "all are stopping"));
     } else {
         snprintf(refused.text, sizeof refused.text, "%.440s (connections asked: %d)", ask->refused.text,
                  __builtin_popcountll(ask->tried));
@@ -332,6 +354,10 @@ static core_ns look_at(struct client_pool *pool, struct client_ask *ask)
     if (ask->due_ns > 0 && pool->now_ns < end_ns)
         ask->tried = 0; /* another round */
     ask->due_ns = 0;
+    if (ask->sent_ns > 0 && pool->now_ns >= end_ns) { /* somebody was asked, for nothing */
+        give_up(pool, ask);
+        return 0;
+    }
     bool waits;
     struct client_link *link = choose(pool, ask, &waits);
     if (link != NULL && client_ask_send(link, ask) == CORE_OK)
@@ -365,7 +391,7 @@ core_ns client_asks_look(struct client_pool *pool)
             refuse_change(pool, ask);
             continue;
         }
-        if (opens(ask) && ask->stream == NULL) {
+        if ((opens(ask) || ask->own) && ask->stream == NULL) { /* it is nobody's any more */
             client_ask_free(ask);
             continue;
         }

@@ -99,7 +99,8 @@ static struct request take_request(uint32_t id)
         if (request.type == NOTHING || request.id != id)
             continue;
         requests[i].type = NOTHING;
-        MUST(request.type > QUERY || pool_world_now_ns() <= request.asked_ns + PATIENCE_NS + LATE_NS,
+        const bool waits = request.type == MODIFY || request.type == REKEY; /* as long as its node is there */
+        MUST(waits || pool_world_now_ns() <= request.asked_ns + PATIENCE_NS + LATE_NS,
              "request %" PRIu32 " waited for %" PRId64 " ns", id, pool_world_now_ns() - request.asked_ns);
         return request;
     }
@@ -237,6 +238,8 @@ static bool may_be_lost(const struct stream *stream, const struct millrace_close
         return chained && stream->contract.crypt_blocks > 0;
     if (strstr(closed->text, "would draw another IV") != NULL)
         return stream->contract.iv_source == MILLRACE_IV_RANDOM && stream->told_within;
+    if (strstr(closed->text, "second key in time") != NULL)
+        return stream->has_second;
     if (strstr(closed->text, "second key") != NULL)
         return fate->key_refused;
     return fate->refused || pool_world_now_ns() >= stream->served_ns + PATIENCE_NS;
