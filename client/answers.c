@@ -80,9 +80,8 @@ static core_status enter_stream(struct millrace *connection, const struct client
     stream->has_ivs = request->has_ivs;
     stream->unwanted = request->abandoned;
     memcpy(stream->chain, opened->iv, CORE_BLOCK_BYTES);
-    struct core_error error;
-    if (request->abandoned && client_send_close(connection, id, &error))
-        return client_fail(connection, CORE_FULL, "closing a stream that came too late: %s", error.text);
+    if (request->abandoned)
+        client_close_soon(connection, id);
     return CORE_OK;
 }
 
@@ -197,6 +196,7 @@ static core_status on_notice(struct millrace *connection, const struct protocol_
                            CLIENT_BREACH "NOTICE of stream %" PRIu32 ", which is not open", header->id);
     connection->leaving |= leaving;
     const struct millrace_notice shown = client_show_notice(&notice);
+    connection->told_leaving |= leaving && connection->callbacks.on_notice != NULL;
     if (connection->callbacks.on_notice != NULL && (leaving || !stream->unwanted))
         connection->callbacks.on_notice(connection->callbacks.argument, header->id, &shown);
     return CORE_OK;

@@ -55,7 +55,8 @@ struct millrace {
     struct millrace_callbacks callbacks;
     uint16_t version_max; /* that HELLO offers */
     bool welcomed;
-    bool leaving;     /* the server has said so, maybe together with WELCOME */
+    bool leaving; /* the server has said so, maybe together with WELCOME; */
+    bool told_leaving;
     bool awaits_lane; /* LANE was sent, and not answered */
     bool receiving;   /* frames are being handled, maybe by a callback */
 
@@ -70,6 +71,7 @@ struct millrace {
     struct client_streams streams;
     struct client_requests requests;
     size_t opening; /* OPENs among the requests */
+    bool closes;    /* some streams are to be closed when there is room */
 
     struct client_waiter *waiters;
     /* Of a pool (client/pool.h): its inside, and how many nodes were asked for the answer at hand. Of a node of
@@ -139,6 +141,8 @@ CORE_CHECKED core_status client_send_ping(struct millrace *connection, const voi
                                           uint32_t *request, struct core_error *error);
 CORE_CHECKED core_status client_send_close(struct millrace *connection, uint32_t stream,
                                            struct core_error *error);
+/* The same for a stream that nobody has here any more: as soon as there is room. */
+void client_close_soon(struct millrace *connection, uint32_t stream);
 /* flags: of the frame, or those of a packet that is a whole message or, in a stream without them, none. */
 #define CLIENT_WHOLE UINT32_MAX
 CORE_CHECKED core_status client_send_data(struct millrace *connection, uint32_t stream, uint32_t bytes,

@@ -342,7 +342,8 @@ enum millrace_notice_kind {
     MILLRACE_NOTICE_MOVED = 3,    /* another unit serves it from now on; the promise has held all the time */
     MILLRACE_NOTICE_LEAVING =
         4, /* of the connection (stream 0): the server is about to stop, and serves all its
-                                     streams until then: open them at another server (unit: none, 0) */
+                                     streams until then: open them at another server (unit: none, 0). If it was
+                                     leaving when the connection was made, the first millrace_process tells */
 };
 
 struct millrace_notice {

@@ -230,7 +230,7 @@ static void take_grant(struct client_link *link, struct client_ask *ask, uint8_t
     else if (ask->type == PROTOCOL_OPEN && ask->stream != NULL)
         client_pool_stream_opened(link, ask, body);
     else if (ask->type == PROTOCOL_OPEN)
-        client_pool_abandon(link, get_u32(body)); /* it has ended meanwhile, or others were asked */
+        client_close_soon(link->node, get_u32(body)); /* it has ended meanwhile, or others were asked */
 }
 
 static void take_answer(struct client_link *link, struct client_ask *ask, uint8_t type, uint8_t *body,

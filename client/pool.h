@@ -213,7 +213,5 @@ void client_pool_stream_result(struct client_pool_stream *stream, const struct p
 void client_pool_stream_changed(struct client_pool_stream *stream, struct client_ask *ask, bool granted,
                                 uint8_t *body);
 void client_pool_stream_closed(struct client_pool_stream *stream, enum millrace_close_reason reason);
-/* CLOSE for a stream that nobody has here any more. Where even that finds no room, the node ends it in its time. */
-void client_pool_abandon(struct client_link *link, uint32_t node_id);
 
 #endif

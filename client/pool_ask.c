@@ -184,7 +184,7 @@ static void take_back(struct client_link *link, struct client_ask *ask)
         return;
     }
     client_ask_release(ask);
-    client_pool_abandon(link, stream->node_id);
+    client_close_soon(link->node, stream->node_id);
     client_pool_stream_end(link->pool, stream, MILLRACE_CLOSE_LOST,
                            "the next node did not take its second key in time");
 }

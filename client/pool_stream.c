@@ -143,12 +143,6 @@ void client_pool_stream_end(struct client_pool *pool, struct client_pool_stream 
         client_take_closed(pool->upper, id, &closed);
 }
 
-void client_pool_abandon(struct client_link *link, uint32_t node_id)
-{
-    struct core_error error;
-    (void)!client_send_close(link->node, node_id, &error);
-}
-
 /* ---- to the node ---- */
 
 /* Must an answer come before the next packet may go? That to its second key; and one whose next node draws another
@@ -539,7 +533,7 @@ static void resume(struct client_link *link, struct client_pool_stream *stream)
     stream->gap.gap_ns += link->pool->now_ns - stream->lost_ns;
     stream->mended = stream->given;
     if (stream->next.key_bytes > 0 && !ask_for_next_key(link, stream)) {
-        client_pool_abandon(link, stream->node_id); /* no memory: it is asked for again */
+        client_close_soon(link->node, stream->node_id); /* no memory: it is asked for again */
         client_pool_stream_detach(link->pool, stream);
         return;
     }
@@ -559,7 +553,7 @@ void client_pool_stream_opened(struct client_link *link, struct client_ask *ask,
     struct client_stream *there = client_streams_find(&link->node->streams, get_u32(body));
     client_ask_release(ask);
     if (stream->link != NULL) { /* it was served there until now */
-        client_pool_abandon(stream->link, stream->node_id);
+        client_close_soon(stream->link->node, stream->node_id);
         client_pool_stream_detach(link->pool, stream);
     }
     if (!ask->own)
@@ -586,10 +580,10 @@ void client_pool_stream_changed(struct client_pool_stream *stream, struct client
     client_ask_release(ask);
     if (ask->own && !granted && get_u16(body) == PROTOCOL_REFUSED_DRAINING) { /* it goes on behind that one */
         stream->link->leaving = true;
-        client_pool_abandon(stream->link, stream->node_id);
+        client_close_soon(stream->link->node, stream->node_id);
         client_pool_stream_detach(stream->link->pool, stream);
     } else if (ask->own && !granted) {
-        client_pool_abandon(stream->link, stream->node_id);
+        client_close_soon(stream->link->node, stream->node_id);
         client_pool_stream_end(stream->link->pool, stream, MILLRACE_CLOSE_LOST,
                                "the next node did not take its second key");
     } else if (ask->own) {

@@ -148,6 +148,21 @@ CORE_CHECKED static core_status receive(struct millrace *connection, unsigned re
     return status == CORE_AGAIN ? CORE_OK : status;
 }
 
+/* It came with WELCOME, when nobody could be called back. */
+static void tell_leaving(struct millrace *connection)
+{
+    const struct millrace_callbacks *callbacks = &connection->callbacks;
+    const struct millrace_notice notice = {.size = sizeof notice,
+                                           .kind = MILLRACE_NOTICE_LEAVING,
+                                           .text = "it was leaving when this connection was made"};
+    if (!connection->leaving || connection->told_leaving || callbacks->on_notice == NULL)
+        return;
+    connection->told_leaving = true;
+    connection->receiving = true;
+    callbacks->on_notice(callbacks->argument, 0, &notice);
+    connection->receiving = false;
+}
+
 core_status client_process(struct millrace *connection, unsigned reads, struct core_error *error)
 {
     core_status status = client_alive(connection, error);
@@ -155,6 +170,7 @@ core_status client_process(struct millrace *connection, unsigned reads, struct c
         return status;
     if (connection->receiving)
         return core_error_set(error, CORE_INVALID, "a callback must not process its own connection");
+    tell_leaving(connection);
     client_flush(connection);
     status = receive(connection, reads);
     if (status == CORE_OK)

@@ -19,10 +19,22 @@ static void write_failed(struct millrace *connection, const struct core_error *w
     client_output_discard(&connection->output);
 }
 
+/* As far as there is room now. */
+static void send_closes(struct millrace *connection)
+{
+    const struct client_streams *streams = &connection->streams;
+    connection->closes = false;
+    for (size_t i = 0; i < streams->capacity; i++)
+        if (streams->slots[i].id != 0 && streams->slots[i].to_be_closed)
+            client_close_soon(connection, streams->slots[i].id);
+}
+
 void client_flush(struct millrace *connection)
 {
     struct iovec parts[2];
     int count;
+    if (connection->closes)
+        send_closes(connection);
     if (connection->pool != NULL)
         client_pool_flush(connection->pool);
     core_lane_ring(&connection->transport.lane);
@@ -256,6 +268,17 @@ core_status client_send_close(struct millrace *connection, uint32_t id, struct c
         return status;
     stream->closing = true;
     return CORE_OK;
+}
+
+void client_close_soon(struct millrace *connection, uint32_t id)
+{
+    struct core_error error;
+    const core_status status = client_send_close(connection, id, &error);
+    const bool later = status == CORE_FULL || status == CORE_NO_MEMORY;
+    struct client_stream *stream = client_streams_find(&connection->streams, id);
+    if (stream != NULL)
+        stream->to_be_closed = later;
+    connection->closes |= later;
 }
 
 static core_status check_flags(const struct client_stream *stream, unsigned flags, struct core_error *error)

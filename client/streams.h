@@ -22,6 +22,7 @@ struct client_stream {
     bool begun;                      /* the packet sent last did not end its message */
     bool closing;                    /* CLOSE was sent */
     bool unwanted;                   /* its open call has timed out: report no event of it */
+    bool to_be_closed;               /* and there was no room for CLOSE */
     void *owner;                     /* in a pool's connection to a node: what the pool has of it */
     uint8_t chain[CORE_BLOCK_BYTES]; /* last block of ciphertext that came back, or the IV */
 };

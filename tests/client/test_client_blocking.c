@@ -2,8 +2,10 @@
 #include "client/millrace.h"
 #include "tests/support/fake_server.h"
 
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -300,6 +302,112 @@ static void test_every_call_times_out(void **state)
     fake_server_join(&server);
 }
 
+/* ---- an answer that comes too late, when there is no room for CLOSE ---- */
+
+struct tardy {
+    atomic_bool answers, closed;
+};
+
+/* Opens stream 1, leaves the next OPEN without an answer until it may, and then reads up to CLOSE of stream 2. */
+static void tardy_script(int descriptor, void *argument)
+{
+    static uint8_t body[FAKE_PACKET_BYTES_MAX];
+    struct tardy *tardy = argument;
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    struct protocol_header header;
+    if (!fake_welcome(descriptor))
+        return;
+    for (uint32_t stream = 1; stream <= 2; stream++) {
+        const struct protocol_opened opened = {.stream = stream, .unit = PROTOCOL_UNIT_CPU};
+        if (!fake_read_frame(descriptor, &header, body))
+            return;
+        while (stream == 2 && !atomic_load(&tardy->answers))
+            poll(NULL, 0, 1);
+        if (!fake_write(descriptor, frame,
+                        protocol_opened_write(PROTOCOL_VERSION, frame, header.id, &opened)))
+            return;
+    }
+    do
+        if (!fake_await_frame(descriptor, PROTOCOL_CLOSE, &header, body))
+            return;
+    while (header.id != 2);
+    atomic_store(&tardy->closed, true);
+}
+
+static void test_opened_too_late_with_a_full_buffer(void **state)
+{
+    static const uint8_t packet[1000];
+    struct millrace_opened opened = {.size = sizeof opened};
+    struct millrace_position position = {.size = sizeof position};
+    struct fake_server server;
+    struct tardy tardy = {false, false};
+    struct core_error error;
+    (void)state;
+    fake_server_start(&server, tardy_script, &tardy);
+    struct millrace *connection = connect_to(&server);
+    assert_int_equal(millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_open_stream(connection, &contract, 1, &opened, NULL, NULL), MILLRACE_TIMEOUT);
+    millrace_status status;
+    do
+        status = millrace_data(connection, 1, packet, sizeof packet, NULL, NULL);
+    while (status == MILLRACE_OK);
+    assert_int_equal(status, MILLRACE_FULL);
+    atomic_store(&tardy.answers, true);
+    while (!atomic_load(&tardy.closed)) {
+        struct pollfd ready = {.fd = millrace_descriptor(connection), .events = millrace_events(connection)};
+        assert_true(poll(&ready, 1, LONG_MS) > 0);
+        const bool ended = millrace_process(connection, 1, error.text) != MILLRACE_OK;
+        if (ended && !atomic_load(&tardy.closed))
+            fail_msg("%s", error.text);
+    }
+    assert_int_equal(millrace_position_of(connection, 1, &position, NULL), MILLRACE_OK); /* it is there */
+    millrace_disconnect(connection);
+    fake_server_join(&server);
+}
+
+/* ---- a server that is leaving ---- */
+
+/* Says so together with WELCOME, once, and answers a PING. */
+static void leaving_script(int descriptor, void *argument)
+{
+    static uint8_t body[FAKE_PACKET_BYTES_MAX];
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    const struct protocol_notice notice = {.kind = PROTOCOL_NOTICE_LEAVING};
+    struct protocol_header header;
+    (void)argument;
+    if (fake_welcome(descriptor) && fake_write(descriptor, frame, protocol_notice_write(frame, 0, &notice)) &&
+        fake_await_frame(descriptor, PROTOCOL_PING, &header, body))
+        (void)fake_write(descriptor, frame,
+                         protocol_ping_write(frame, PROTOCOL_PONG, header.id, body, header.body_bytes));
+}
+
+static void count_notice(void *argument, uint32_t stream, const struct millrace_notice *notice)
+{
+    assert_int_equal(stream, 0);
+    assert_int_equal(notice->kind, MILLRACE_NOTICE_LEAVING);
+    ++*(unsigned *)argument;
+}
+
+static void test_leaving_before_there_are_callbacks(void **state)
+{
+    unsigned notices = 0;
+    const struct millrace_callbacks callbacks = {
+        .size = sizeof callbacks, .on_notice = count_notice, .argument = &notices};
+    struct fake_server server;
+    core_ns round_trip_ns;
+    (void)state;
+    fake_server_start(&server, leaving_script, NULL);
+    struct millrace *connection = connect_to(&server);
+    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_set_callbacks(connection, &callbacks, NULL), MILLRACE_OK);
+    (void)!millrace_process(connection, 1, NULL);
+    assert_int_equal(notices, 1);
+    (void)!millrace_process(connection, 1, NULL);
+    assert_int_equal(notices, 1);
+    millrace_disconnect(connection);
+    fake_server_join(&server);
+}
+
 /* ---- servers that break the protocol or go away: what they send after one OPEN ---- */
 
 struct bad {
@@ -491,6 +599,8 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_stream_that_opens_too_late_is_closed),
         cmocka_unit_test(test_every_call_times_out),
+        cmocka_unit_test(test_opened_too_late_with_a_full_buffer),
+        cmocka_unit_test(test_leaving_before_there_are_callbacks),
         cmocka_unit_test(test_server_goes_away),
         cmocka_unit_test(test_fatal_error_is_told),
         cmocka_unit_test(test_garbage),

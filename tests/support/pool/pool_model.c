@@ -526,7 +526,7 @@ static bool is_settled(void)
     for (unsigned i = 0; i < REQUESTS; i++)
         if (requests[i].type != NOTHING)
             return false;
-    return !pool_world_is_in_use() || pool_world_was_blocked();
+    return !pool_world_is_in_use();
 }
 
 /* All is well: what was asked is answered, what is open comes back, and ends. */

@@ -74,7 +74,7 @@ static struct watched {
 } watched[DESCRIPTORS];
 
 static core_ns now_ns = START_NS, due_ns = CORE_NS_NEVER;
-static bool healed, was_blocked, was_left;
+static bool healed, was_left;
 static struct tape *first_attempts;
 static struct pool_world_fate fates[POOL_WORLD_SERIALS];
 static uint32_t ivs_drawn;
@@ -462,7 +462,6 @@ void pool_world_operate(struct tape *tape)
         break;
     case 11:
         place->deaf = !place->deaf;
-        was_blocked |= place->deaf;
         break;
     case 12:
         place->piece = draw == 0 ? ROOM : draw;
@@ -713,7 +712,7 @@ void pool_world_begin(struct tape *tape)
     memset(fates, 0, sizeof fates);
     now_ns = START_NS;
     due_ns = CORE_NS_NEVER;
-    healed = was_blocked = was_left = false;
+    healed = was_left = false;
     first_attempts = tape;
     ivs_drawn = 0;
 }
@@ -726,11 +725,6 @@ core_ns pool_world_now_ns(void)
 const struct pool_world_fate *pool_world_fate(uint32_t serial)
 {
     return &fates[serial];
-}
-
-bool pool_world_was_blocked(void)
-{
-    return was_blocked;
 }
 
 bool pool_world_was_left(void)

@@ -31,8 +31,7 @@ struct pool_world_fate {
 void pool_world_begin(struct tape *tape);
 core_ns pool_world_now_ns(void);
 const struct pool_world_fate *pool_world_fate(uint32_t serial);
-bool pool_world_was_blocked(void); /* some node has not read for a while */
-bool pool_world_was_left(void);    /* some node has said that it is leaving, so that streams may move */
+bool pool_world_was_left(void); /* some node has said that it is leaving, so that streams may move */
 
 /* One operation of nodes, or of what is between. */
 void pool_world_operate(struct tape *tape);
