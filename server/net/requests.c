@@ -380,6 +380,8 @@ static struct server_stream *make_stream(struct server_connection *connection, s
     server_stream_share(stream, &io->streams.hot);
     stream->client = &connection->client;
     stream->version = connection->version;
+    stream->message.given_iv = request->open.has_iv;
+    stream->keys.inlines = request->open.key_kind == PROTOCOL_KEY_INLINE;
     stream->bounds.promised_ns = server_backup_bound_ns(&request->placement);
     stream->reservation = request->reservation;
     if (arm_stream(io, stream, request) != CORE_OK ||

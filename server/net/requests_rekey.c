@@ -51,15 +51,29 @@ static enum protocol_refusal check(const struct server_stream *stream, struct co
     return 0;
 }
 
+/* Does the client choose an IV under the new key? That of message `first` is, with iv 0, the block before it: its own
+ * at the beginning, and under a key that it knows any that it likes. */
+static bool gives_iv(const struct server_stream *stream, uint64_t first)
+{
+    const bool knows_key = (stream->keys.inlines >> stream->keys.current & 1) != 0;
+    const bool begins = stream->message.given_iv && first == stream->spec.first_unit;
+
+    return stream->spec.iv == CORE_IV_CONSTANT || (stream->spec.iv == CORE_IV_CHAIN && (knows_key || begins));
+}
+
 /* Puts the key into its room. What depends on the key but is the stream's since its OPEN must not change. */
 static enum protocol_refusal fetch(struct server_connection *connection, const struct server_stream *stream,
                                    const struct protocol_rekey *rekey, struct core_error *error)
 {
     struct protocol_open open = {.spec = stream->spec,
                                  .key_kind = rekey->key_kind,
-                                 .has_iv = stream->spec.iv == CORE_IV_CONSTANT,
+                                 .has_iv = gives_iv(stream, rekey->first),
                                  .key = rekey->key,
                                  .key_bytes = rekey->key_bytes};
+    if (open.has_iv && rekey->key_kind == PROTOCOL_KEY_NAMED && !connection->io->server->config->client_iv) {
+        (void)core_error_set(error, CORE_DENIED, "a client-given IV is not allowed here (client_iv)");
+        return PROTOCOL_REFUSED_IV;
+    }
     enum protocol_refusal refusal =
         server_frame_fetch_key(connection, &open, false, server_rekey_room(stream), error);
 
@@ -91,6 +105,11 @@ void server_frame_rekey(struct server_connection *connection, const struct proto
     enum protocol_refusal refusal = check(stream, &error);
     if (refusal == 0)
         refusal = fetch(connection, stream, &rekey, &error);
+    if (refusal == 0) {
+        const uint8_t other = (uint8_t)(1u << (1 - stream->keys.current));
+        stream->keys.inlines =
+            (uint8_t)((stream->keys.inlines & ~other) | (rekey.key_kind == PROTOCOL_KEY_INLINE ? other : 0));
+    }
     if (refusal != 0)
         refuse_with(connection, header->id, refusal, error.text, now_ns);
     else if (server_rekey_begin(stream, rekey.first, header->id, now_ns) != CORE_OK)

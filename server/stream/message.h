@@ -24,6 +24,7 @@ struct server_message_state {
     bool begun;                   /* the next packet goes on with one */
     bool broken;                  /* a packet of the present one is not encrypted */
     uint8_t pattern_blocks;       /* of the pattern's cycle, before the next packet */
+    bool given_iv;                /* the client has chosen the IV of the first one */
     uint64_t number;              /* of the next one */
     uint8_t iv[CORE_BLOCK_BYTES]; /* of each, with CORE_IV_CONSTANT */
 };

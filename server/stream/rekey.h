@@ -27,9 +27,10 @@ struct server_stream;
 enum server_rekey_state { SERVER_REKEY_STEADY, SERVER_REKEY_ASKED, SERVER_REKEY_SET };
 
 struct server_stream_keys {
-    uint8_t *bytes;                       /* secret memory: room for each key */
-    uint8_t current;                      /* key that the next packet is encrypted under */
-    uint8_t held;                         /* bit k: key k is here, and is to be at the GPUs */
+    uint8_t *bytes;  /* secret memory: room for each key */
+    uint8_t current; /* key that the next packet is encrypted under */
+    uint8_t held;    /* bit k: key k is here, and is to be at the GPUs */
+    uint8_t inlines; /* bit k: key k, while it is here, came in a frame: its client knows it */
     uint32_t packets[SERVER_STREAM_KEYS]; /* received under it, and not yet given back */
 };
 

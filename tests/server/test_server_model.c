@@ -36,6 +36,7 @@ static const struct {
     {13350, 32},     /* REKEY while a GPU that has come back was being given the present key */
     {804439696, 1},  /* MODIFY right behind a migration that was given up */
     {807927683, 1},  /* the same */
+    {10275, 1},      /* REKEY of a chain from an inline key to one for which clients may choose no IV */
 };
 
 static unsigned long long number(const char *variable, unsigned long long otherwise)

@@ -52,6 +52,8 @@ static void begin_stream(struct client *client, const struct request *request,
                               .open = true,
                               .given = request->open.spec.first_unit,
                               .number = request->open.spec.first_unit,
+                              .gave_iv = request->open.has_iv,
+                              .knows_key = request->open.key_kind == PROTOCOL_KEY_INLINE,
                               .losses = request->losses};
     stream->chain = chain == NULL ? EVP_CIPHER_CTX_new() : chain;
     TEST_REQUIRE(EVP_CipherInit_ex(
@@ -98,6 +100,15 @@ static void on_opened(struct client *client, const struct protocol_header *heade
     request->type = 0;
 }
 
+/* Would the client choose the block that the chain goes on from, under a key that is not for that? */
+static bool chooses_block(const struct stream *stream, const struct request *request)
+{
+    const bool forbids =
+        request->open.key_kind == PROTOCOL_KEY_NAMED && stream->spec.cipher == CORE_CIPHER_AES_192_CBC;
+    const bool chooses = stream->knows_key || (stream->gave_iv && request->first == stream->spec.first_unit);
+    return forbids && stream->spec.iv == CORE_IV_CHAIN && chooses;
+}
+
 /* Of a REKEY in which nothing was wrong. The first of a stream is refused only for its message, or the end. */
 static void check_rekey_refused(struct client *client, const struct request *request,
                                 const struct protocol_refused *refused)
@@ -111,6 +122,8 @@ static void check_rekey_refused(struct client *client, const struct request *req
              stream == NULL || !request->may_be_early || (int64_t)(stream->given - request->first) > 0,
              "REKEY from message %llu on refused with 9, and the next message is %llu",
              (unsigned long long)request->first, (unsigned long long)stream->given);
+    else if (refused->code == PROTOCOL_REFUSED_IV)
+        MUST(client, stream != NULL && chooses_block(stream, request), "REKEY refused with 5");
     else
         MUST(client, refused->code == PROTOCOL_REFUSED_STREAM && (stream == NULL || stream->asked_to_close),
              "REKEY refused with %d", refused->code);
@@ -169,6 +182,9 @@ static void on_rekeyed(struct client *client, const struct protocol_header *head
     MUST(client, rekeyed.stream == request->stream && rekeyed.first == request->first,
          "REKEYED for stream %u from message %llu on", rekeyed.stream, (unsigned long long)rekeyed.first);
     struct stream *stream = find_stream(client, rekeyed.stream);
+    MUST(client, !chooses_block(stream, request), "a key under which its client chooses an IV, stream %u",
+         stream->id);
+    stream->knows_key = request->open.key_kind == PROTOCOL_KEY_INLINE;
     MUST(client,
          stream->changes == 0 ||
              (stream->changes == 1 && (int64_t)(stream->given - stream->change[0].first) > 0),

@@ -44,6 +44,8 @@ struct stream {
     /* Of messages: */
     bool within, broken;    /* what is given ends within one; what is answered is one that is broken */
     uint64_t given, number; /* number of the next one to be given, and of the next one to be answered */
+    bool gave_iv;           /* the client, at its OPEN */
+    bool knows_key;         /* the last key that was granted came inline */
     uint8_t iv[16];         /* as OPENED says */
     uint8_t block[16];      /* the last one that was encrypted */
     uint8_t key[32];        /* in force for what is answered */
