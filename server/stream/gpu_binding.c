@@ -112,10 +112,14 @@ static void answer_open(struct server_gpu_binding *place, struct server_request 
     request->lacking |= place->key.lacking;
     if (!first || --request->keys > 0)
         return;
-    if (request->overdue)
+    if (request->overdue) {
         stream->client->io->calls->overdue(request, stream);
-    else
-        stream->client->io->calls->armed(request, stream);
+        return;
+    }
+    stream->client->io->calls->armed(request, stream);
+    if (stream->path == SERVER_PATH_WORKER && !server_gpu_binding_is_keyed(stream->units.gpu))
+        stream->path =
+            SERVER_PATH_LEAVING_WORKER; /* which its GPU is lost for: its client is told, behind OPENED */
 }
 
 static struct server_gpu_binding *place_of(struct server_message *message)

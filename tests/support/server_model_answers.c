@@ -365,6 +365,12 @@ static void check_time(const struct client *client, struct stream *stream, const
     MUST(client, met || !reader, "flag 2 without flag 1");
     MUST(client, saw_loss(stream) || !(result->flags & PROTOCOL_RESULT_FAULT),
          "flag 8, and no card was lost");
+    if ((result->flags & PROTOCOL_RESULT_FAULT) && stream->fault_ns == 0)
+        stream->fault_ns = test_virtual_now_ns();
+    MUST(client,
+         stream->fault_ns == 0 || test_virtual_now_ns() < stream->fault_ns + CORE_NS_PER_MS ||
+             stream->noticed || stream->asked_to_close || client->held_up || client->drained,
+         "stream %u goes round a lost card, and there was no NOTICE", stream->id);
     if (stream->modified)
         return; /* when the new contract came into force is not known */
     MUST(client, reader || met == (result->latency_ns <= stream->spec.latency_ns),
@@ -463,6 +469,7 @@ static void on_notice(struct client *client, const struct protocol_header *heade
              "NOTICE %d with a bound above the contract", notice.kind);
     MUST(client, stream->degraded || notice.kind != PROTOCOL_NOTICE_RESTORED, "restored, and not degraded");
     stream->degraded = notice.kind == PROTOCOL_NOTICE_DEGRADED;
+    stream->noticed = true;
 }
 
 static void on_error(struct client *client, const struct protocol_header *header, const uint8_t *body)

@@ -39,7 +39,8 @@ struct stream {
     struct packet packets[PACKETS];
     struct protocol_closed counts;         /* of what came */
     bool open, asked_to_close, modified;   /* modified: by a MODIFY that may come into force */
-    bool degraded;                         /* by the last NOTICE */
+    bool degraded, noticed;                /* by the last NOTICE; there was one */
+    core_ns fault_ns;                      /* when a result had flag 8 first */
     struct test_virtual_gpu_losses losses; /* when it was asked for */
     /* Of messages: */
     bool within, broken;    /* what is given ends within one; what is answered is one that is broken */
