@@ -528,11 +528,23 @@ void server_frame_answered(void *owner, struct server_message *message)
     end_request(connection, request);
 }
 
+/* The server is stopping: a stream that was not announced is none. */
+static void refuse_armed(struct server_request *request, struct server_stream *stream)
+{
+    stream->state = SERVER_STREAM_CLOSING;
+    stream->unannounced = true;
+    refuse(request->connection, request->is_query, request->request, PROTOCOL_REFUSED_DRAINING, NULL,
+           "the server is stopping", core_time_now_ns() - request->received_ns);
+}
+
 void server_frame_armed(struct server_request *request, struct server_stream *stream)
 {
     struct server_connection *connection = request->connection;
 
-    if (!connection->client.abandoned) {
+    if (!connection->client.abandoned && connection->state == SERVER_CONNECTION_FINISHING &&
+        !half_closed(connection)) {
+        refuse_armed(request, stream);
+    } else if (!connection->client.abandoned) {
         announce(stream, request);
         if (half_closed(connection) && stream->state == SERVER_STREAM_OPEN)
             begin_close(stream); /* settled by the caller, who still has the stream */
