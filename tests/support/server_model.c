@@ -97,8 +97,11 @@ static void read_frames(struct client *client)
              "a bad header");
         if (client->input_bytes - at < PROTOCOL_HEADER_BYTES + (size_t)header.body_bytes)
             break;
+        const bool shared = client->shares;
         model_on_frame(client, &header, client->input + at + PROTOCOL_HEADER_BYTES);
         at += PROTOCOL_HEADER_BYTES + header.body_bytes;
+        if (client->shares && !shared) /* what comes behind LANED only wakes */
+            at = client->input_bytes;
     }
     memmove(client->input, client->input + at, client->input_bytes - at);
     client->input_bytes -= at;
