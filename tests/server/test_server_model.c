@@ -37,6 +37,7 @@ static const struct {
     {804439696, 1},  /* MODIFY right behind a migration that was given up */
     {807927683, 1},  /* the same */
     {10275, 1},      /* REKEY of a chain from an inline key to one for which clients may choose no IV */
+    {40161680, 1},   /* an OPEN that waited for a GPU, which was lost meanwhile */
 };
 
 static unsigned long long number(const char *variable, unsigned long long otherwise)
