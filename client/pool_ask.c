@@ -291,7 +291,8 @@ static void give_up(struct client_pool *pool, struct client_ask *ask)
     struct protocol_refused refused = ask->refused;
     if (ask->tried == 0 || ask->refused.code == 0) { /* nobody was asked; or who was, is gone */
         refused = (struct protocol_refused){.code = PROTOCOL_REFUSED_DRAINING};
-        const bool asked = ask->tried != 0 || (ask->type == PROTOCOL_PING && ask->sent_ns > 0);
+        const bool asked = ask->tried != 0 ||
+                           (ask->type == PROTOCOL_PING && ask->sent_ns > 0 && client_pool_is_any_up(pool));
         snprintf(refused.text, sizeof refused.text, "%s: %.400s",
                  asked ? "no node has answered" : "no node can be reached",
                  cause_of(pool, asked ? "those that are asked say nothing" : "all are stopping"));
