@@ -307,6 +307,7 @@ static void test_full_by_its_own_bytes(void **state)
 static void test_ping_without_an_answer(void **state)
 {
     static const struct chaos_options options[2] = {{0}, {.stuck_at_ping = true}};
+    static const char *const words[2] = {"no node can be reached: unix:", "no node has answered: "};
     const struct millrace_pool pool = {.patience_ms = 300};
     struct millrace_node node = {.size = sizeof node};
     char error[MILLRACE_TEXT_BYTES];
@@ -326,10 +327,10 @@ static void test_ping_without_an_answer(void **state)
         assert_int_equal(millrace_send_ping(rig.pool, NULL, 0, NULL, NULL), MILLRACE_OK);
         while (rig.refused == 0)
             pool_rig_turn(&rig);
-        assert_non_null(strstr(rig.refusal, "no node can be reached: unix:"));
+        assert_non_null(strstr(rig.refusal, words[i]));
         assert_int_equal(millrace_ping(rig.pool, POOL_RIG_PATIENCE_MS, &round_trip_ns, error),
                          MILLRACE_REFUSED);
-        assert_non_null(strstr(error, "no node can be reached: unix:"));
+        assert_non_null(strstr(error, words[i]));
         pool_rig_stop(&rig);
     }
 }
