@@ -173,7 +173,7 @@ static void begin_message(struct stream *stream, const struct millrace_result *r
         memcpy(stream->chain, stream->contract.iv, 16);
     if (stream->contract.iv_source == MILLRACE_IV_COUNTER)
         for (int byte = 0; byte < 16; byte++)
-            stream->chain[15 - byte] = byte < 8 ? (uint8_t)(stream->message >> 8 * byte) : 0;
+            stream->chain[15 - byte] = (uint8_t)(byte < 8 ? stream->message >> 8 * byte : 0);
 }
 
 static void check_bytes(struct stream *stream, const struct packet *packet,

@@ -221,7 +221,7 @@ static void begin_message(struct stream *stream)
         memset(stream->iv, (int)++ivs_drawn, 16);
     if (stream->spec.iv == CORE_IV_COUNTER)
         for (int byte = 0; byte < 16; byte++)
-            stream->iv[15 - byte] = byte < 8 ? (uint8_t)(stream->message >> 8 * byte) : 0;
+            stream->iv[15 - byte] = (uint8_t)(byte < 8 ? stream->message >> 8 * byte : 0);
     if (stream->spec.iv != CORE_IV_CHAIN)
         memcpy(stream->chain, stream->iv, 16);
 }
