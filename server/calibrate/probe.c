@@ -143,6 +143,22 @@ static core_status read_all(struct bench *bench, uint8_t *bytes, size_t count, s
     return status;
 }
 
+/* Another frame than the one that must come. */
+static core_status unexpected(struct bench *bench, const struct protocol_header *header,
+                              struct core_error *error)
+{
+    struct protocol_refused refused;
+
+    if (header->type == PROTOCOL_REFUSED && header->body_bytes <= BUFFER_BYTES &&
+        read_all(bench, bench->in, header->body_bytes, error) == CORE_OK &&
+        protocol_refused_read(VERSION, bench->in, header->body_bytes, &refused, error) == CORE_OK)
+        return core_error_set(error, CORE_MISMATCH,
+                              "calibration: the private server refuses its stream: %.400s", refused.text);
+    return core_error_set(error, CORE_MISMATCH,
+                          "calibration: the private server answered with frame type %u, %u bytes",
+                          header->type, header->body_bytes);
+}
+
 /* Reads one frame that must be of `type`, its body into bench->in. */
 static core_status expect(struct bench *bench, enum protocol_type type, struct protocol_header *header,
                           struct core_error *error)
@@ -154,9 +170,7 @@ static core_status expect(struct bench *bench, enum protocol_type type, struct p
     if (status != CORE_OK)
         return status;
     if (header->type != type || header->body_bytes > BUFFER_BYTES)
-        return core_error_set(error, CORE_MISMATCH,
-                              "calibration: the private server answered with frame type %u, %u bytes",
-                              header->type, header->body_bytes);
+        return unexpected(bench, header, error);
     return read_all(bench, bench->in, header->body_bytes, error);
 }
 
