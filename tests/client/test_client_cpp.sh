@@ -31,6 +31,7 @@ keyring: "$scratch/keyring"
 client_iv: true
 gpus: none
 threads: {io: 1, workers: 1, realtime: off}
+overload: {tighten: false}
 YAML
 "$millraced" "$scratch/millraced.yaml" >"$scratch/log" 2>&1 &
 server=$!
