@@ -45,6 +45,7 @@ client_iv: true
 profile: $root/config/profiles/cpu-only.yaml
 gpus: none
 threads: {io: 1, workers: 1, realtime: off}
+overload: {tighten: false}
 YAML
 start_server() {
     rm -f "$scratch/socket"

@@ -61,6 +61,7 @@ client_iv: true
 profile: $root/config/profiles/cpu-only.yaml
 gpus: none
 threads: {io: 1, workers: 1, realtime: off}
+overload: {tighten: false}
 log: {level: debug}
 YAML
 # From another address, so that the server's peers tell which is whose.
