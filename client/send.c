@@ -169,10 +169,10 @@ core_status client_send_open(struct millrace *connection, enum protocol_type typ
     request->has_messages = open->spec.unit == CORE_UNIT_MESSAGE;
     request->has_whole_ones = core_stream_has_whole_messages(&open->spec);
     request->has_ivs = open->spec.iv == CORE_IV_RANDOM;
-    request->more_bytes = (request->has_ivs ? CORE_BLOCK_BYTES : 0) + core_stream_tag_bytes(&open->spec);
+    const uint32_t beside = (request->has_ivs ? CORE_BLOCK_BYTES : 0) + core_stream_tag_bytes(&open->spec);
     request->padded_bytes_max =
-        core_stream_padded_bytes(open->spec.padding, open->spec.packet_bytes) + request->more_bytes;
-    request->more_bytes += CORE_BLOCK_BYTES; /* of padding */
+        core_stream_padded_bytes(open->spec.padding, open->spec.packet_bytes) + beside;
+    request->more_bytes = CORE_BLOCK_BYTES + beside; /* a block of padding */
     connection->output.secret |= open->key_kind == PROTOCOL_KEY_INLINE;
     status = put_request(connection, request, frame, bytes, request_id, error);
     connection->opening += status == CORE_OK && type == PROTOCOL_OPEN;

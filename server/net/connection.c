@@ -12,8 +12,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define LINGER_NS CORE_NS_PER_S
-#define POLLS_MAX 256 /* for idle streams, of a connection at a tick */
+#define ASKED_AFTER_TICKS 32
+#define LINGER_NS         CORE_NS_PER_S
+#define POLLS_MAX         256 /* for idle streams, of a connection at a tick */
 
 /* Failures are harmless: the socket then works with the system's defaults. */
 static void tune_tcp(int descriptor)
@@ -421,6 +422,13 @@ void server_connection_tell_leaving(struct server_connection *connection)
     connection->told_leaving = leaving;
 }
 
+/* Whether a peer is there takes a system call: one connection in so many is asked after in each tick. */
+static bool is_to_be_asked_after(const struct server_connection *connection, core_ns now_ns)
+{
+    const uint64_t tick = (uint64_t)now_ns / (100 * CORE_NS_PER_MS);
+    return (tick + connection->client.number) % ASKED_AFTER_TICKS == 0;
+}
+
 void server_connection_tick(struct server_connection *connection, core_ns now_ns)
 {
     const struct config_server_timeouts *timeouts = &connection->io->server->config->timeouts;
@@ -460,11 +468,13 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
         return;
     }
     server_connection_tell_leaving(connection);
-    if (connection->state == SERVER_CONNECTION_READY && input_paused(connection) &&
-        server_connection_peer_gone(connection))
-        server_connection_abort(connection); /* epoll is not asked about what is not read */
-    if (connection->state != SERVER_CONNECTION_READY || input_paused(connection))
+    if (connection->state != SERVER_CONNECTION_READY)
         return;
+    if (input_paused(connection)) { /* epoll is not asked about what is not read */
+        if (is_to_be_asked_after(connection, now_ns) && server_connection_peer_gone(connection))
+            server_connection_abort(connection);
+        return;
+    }
     if (connection->input.frame_started_ns != CORE_NS_NEVER &&
         now_ns - connection->input.frame_started_ns > timeouts->frame_ns)
         server_connection_fail(connection, 0, PROTOCOL_ERROR_TIMEOUT,
