@@ -3,6 +3,7 @@
 
 #include "core/protocol_bytes.h"
 
+#include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -255,6 +256,11 @@ core_status client_pool_take_frame(struct millrace *node, const struct protocol_
     const struct client_request *request = client_requests_find(&node->requests, header->id);
     struct client_pool_stream *stream = there == NULL ? NULL : there->owner;
     struct client_ask *ask = request == NULL ? NULL : request->ask;
+    if (header->type == PROTOCOL_RESULT && stream != NULL && header->sequence == there->answered &&
+        !client_pool_stream_fits(stream, header->body_bytes - PROTOCOL_RESULT_BYTES, there->more_bytes))
+        return client_fail(node, CORE_INVALID,
+                           CLIENT_BREACH "a result of %" PRIu32 " bytes, more than its packet can become",
+                           header->body_bytes - PROTOCOL_RESULT_BYTES);
     core_status status = client_frame_handler_of(node->welcome.version, header->type)(node, header, body);
     uint8_t *own = node->input.bytes + (body - node->input.bytes); /* which may be changed */
     if (status) {

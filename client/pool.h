@@ -207,6 +207,8 @@ void client_pool_stream_detach(struct client_pool *pool, struct client_pool_stre
 core_ns client_pool_streams_look(struct client_pool *pool);
 /* Sends what may be sent. */
 void client_pool_stream_hand(struct client_pool_stream *stream);
+/* May the packet that is answered next have so long a result? Else its node, and no more, has broken the protocol. */
+bool client_pool_stream_fits(const struct client_pool_stream *stream, uint32_t bytes, uint32_t more_bytes);
 void client_pool_stream_result(struct client_pool_stream *stream, const struct protocol_header *header,
                                uint8_t *body);
 /* MODIFIED, REKEYED, or REFUSED of one of them. */

@@ -379,6 +379,13 @@ static void advance(struct client_pool_stream *stream, const struct record *reco
         let_go(stream);
 }
 
+bool client_pool_stream_fits(const struct client_pool_stream *stream, uint32_t bytes, uint32_t more_bytes)
+{
+    const uint8_t *packet;
+    return stream->answered.sequence == stream->handed ||
+           bytes <= record_at(stream, stream->answered.bytes, &packet).bytes + more_bytes;
+}
+
 void client_pool_stream_result(struct client_pool_stream *stream, const struct protocol_header *header,
                                uint8_t *body)
 {
