@@ -2,12 +2,14 @@
  * sockets, beside what it would cost without a server.
  *
  * Each round has, one after another, so that ratios are of the same minute: a bare ring, the same with encryption in
- * it, OpenSSL in the producer (lane_limits.h), and a server of its own to which streams bring packets at one rate, over
- * 16 sockets, 16 lanes and one lane, every byte compared. CPU times are those of threads and processes. */
+ * it, OpenSSL in the producer (lane_limits.h), and a server of its own to which streams bring packets at one rate: a
+ * generator's over 16 sockets, 16 lanes and one lane, every byte compared; and those of a producer that has them at
+ * hand (lane_producer.h) over one socket and one lane. CPU times are those of threads and processes. */
 #include "bench/bench.h"
 #include "bench/daemon.h"
 #include "bench/document.h"
 #include "bench/lane_limits.h"
+#include "bench/lane_producer.h"
 #include "bench/options.h"
 #include "bench/sustain.h"
 #include "core/stream.h"
@@ -27,18 +29,20 @@ struct options {
     bool sustain;
 };
 
-enum way { RING, RING_ENCRYPTS, OPENSSL, SOCKETS, LANES, LANE, WAYS };
+enum way { RING, RING_ENCRYPTS, OPENSSL, SOCKETS, LANES, LANE, PRODUCER_SOCKET, PRODUCER_LANE, WAYS };
 
 static const struct {
     const char *name, *key;
     const char *scheme; /* of the server's address; NULL: there is none */
-    size_t connections;
+    size_t connections; /* of the generator; 0: a producer's own */
 } ways[WAYS] = {{"bare ring", "ring", NULL, 0},
                 {"bare ring that encrypts", "ring_encrypts", NULL, 0},
                 {"OpenSSL in the producer", "openssl", NULL, 0},
                 {"server, 16 sockets", "sockets_16", "socket", CONNECTIONS},
                 {"server, 16 lanes", "lanes_16", "unix", CONNECTIONS},
-                {"server, one lane", "lane", "unix", 1}};
+                {"server, one lane", "lane", "unix", 1},
+                {"producer, one socket", "producer_socket", "socket", 0},
+                {"producer, one lane", "producer_lane", "unix", 0}};
 
 enum measure { SERVER_US, CLIENT_US, RATE, P50_US, P999_US, SUSTAINED, MEASURES };
 
@@ -78,6 +82,11 @@ static core_status limit_measure(const struct options *options, enum way way, st
     return CORE_OK;
 }
 
+static const char *path_of(const struct bench_daemon *daemon)
+{
+    return daemon->address + strlen("unix:");
+}
+
 static void report_take(struct figures *figures, const struct inputgen_report *report)
 {
     const struct inputgen_figures *all = &report->all;
@@ -95,13 +104,38 @@ static void report_take(struct figures *figures, const struct inputgen_report *r
     bench_samples_add(&figures->of[P999_US], (double)core_histogram_percentile_ns(&all->service, 99.9) / 1e3);
 }
 
+static core_status producer_measure(const struct options *options, enum way way,
+                                    const struct bench_daemon *daemon, struct figures *figures,
+                                    struct core_error *error)
+{
+    char address[300];
+    (void)snprintf(address, sizeof address, "%s:%s", ways[way].scheme, path_of(daemon));
+    const struct bench_lane_producer_options producer = {.address = address,
+                                                         .server = daemon->process,
+                                                         .streams = options->streams,
+                                                         .packet_bytes = options->packet_bytes,
+                                                         .bytes_per_s = options->bits_per_s / 8,
+                                                         .duration_ns = (core_ns)(options->seconds * 1e9)};
+    struct bench_lane_producer_result result;
+    const core_status status = bench_lane_producer(&producer, &result, error);
+    if (status != CORE_OK)
+        return status;
+    figures->packets += result.sent;
+    figures->lost += result.sent - result.back;
+    figures->missed += result.missed;
+    bench_samples_add(&figures->of[SERVER_US], result.server_ns / 1e3);
+    bench_samples_add(&figures->of[CLIENT_US], result.client_ns / 1e3);
+    bench_samples_add(&figures->of[RATE], result.bytes_per_s / 1e9);
+    return CORE_OK;
+}
+
 /* The rate of one round, and the highest without a miss where that is asked for. */
-static core_status server_measure(const struct options *options, enum way way, const char *path,
-                                  double ceiling_bytes_per_s, struct figures *figures,
+static core_status server_measure(const struct options *options, enum way way,
+                                  const struct bench_daemon *daemon, double ceiling_bytes_per_s, struct figures *figures,
                                   struct core_error *error)
 {
     char address[300];
-    (void)snprintf(address, sizeof address, "%s:%s", ways[way].scheme, path);
+    (void)snprintf(address, sizeof address, "%s:%s", ways[way].scheme, path_of(daemon));
     const struct bench_sustain_options trial = {.address = address,
                                                 .connections = ways[way].connections,
                                                 .packet_bytes = options->packet_bytes,
@@ -133,16 +167,18 @@ static core_status server_measure(const struct options *options, enum way way, c
     return status;
 }
 
-static core_status round_measure(const struct options *options, const char *path, struct figures *figures,
-                                 struct core_error *error)
+static core_status round_measure(const struct options *options, const struct bench_daemon *daemon,
+                                 struct figures *figures, struct core_error *error)
 {
     core_status status = CORE_OK;
     for (int way = 0; way < WAYS && status == CORE_OK; way++) {
         struct bench_samples *ring = &figures[RING_ENCRYPTS].of[RATE];
         if (ways[way].scheme == NULL)
             status = limit_measure(options, (enum way)way, &figures[way], error);
+        else if (ways[way].connections == 0)
+            status = producer_measure(options, (enum way)way, daemon, &figures[way], error);
         else
-            status = server_measure(options, (enum way)way, path, bench_samples_percentile(ring, 100) * 1e9,
+            status = server_measure(options, (enum way)way, daemon, bench_samples_percentile(ring, 100) * 1e9,
                                     &figures[way], error);
     }
     return status;
@@ -227,9 +263,8 @@ static core_status measure(const struct options *options, struct figures *figure
                            error);
     if (status != CORE_OK)
         return status;
-    const char *path = daemon.address + strlen("unix:");
     for (unsigned number = 1; number <= options->rounds && status == CORE_OK; number++)
-        status = round_measure(options, path, figures, error);
+        status = round_measure(options, &daemon, figures, error);
     core_status stopped = bench_daemon_stop(&daemon, status == CORE_OK ? error : NULL);
     return status == CORE_OK ? stopped : status;
 }
