@@ -246,10 +246,16 @@ int millrace_descriptor(const struct millrace *connection)
     return connection->transport.descriptor;
 }
 
+size_t client_unsent_bytes(const struct millrace *connection)
+{
+    return core_lane_reserved_bytes(&connection->transport.lane) + client_output_waiting(&connection->output);
+}
+
 short client_events(const struct millrace *connection)
 {
-    bool waiting = client_output_waiting(&connection->output) > 0;
-    const bool writes = (waiting && !connection->transport.full) || connection->transport.lane.owes;
+    const struct core_lane *lane = &connection->transport.lane;
+    const bool is_full = connection->transport.full && core_lane_reserved_bytes(lane) == 0;
+    const bool writes = (client_unsent_bytes(connection) > 0 && !is_full) || lane->owes;
     return (short)(POLLIN | (writes ? POLLOUT : 0) | connection->transport.wants);
 }
 
@@ -294,7 +300,7 @@ size_t millrace_unsent_bytes(struct millrace *connection)
 {
     client_lock(connection);
     size_t bytes = connection->pool != NULL ? client_pool_unsent_bytes(connection->pool)
-                                            : client_output_waiting(&connection->output);
+                                            : client_unsent_bytes(connection);
     client_unlock(connection);
     return bytes;
 }

@@ -44,6 +44,7 @@ struct client_input {
     size_t begin, end; /* read and not yet parsed */
     size_t missing;    /* bytes that the frame begun last still lacks, at least */
     uint64_t read;     /* ever */
+    size_t left;       /* of these, that are in the lane: a frame has begun there */
 };
 
 /* A connection of the client library: its socket, its buffers, its streams, and who waits for what. */
@@ -96,6 +97,9 @@ core_status client_fail(struct millrace *connection, core_status status, const c
 CORE_CHECKED core_status client_alive(const struct millrace *connection, struct core_error *error);
 
 short client_events(const struct millrace *connection);
+
+/* In the lane and behind it. */
+size_t client_unsent_bytes(const struct millrace *connection);
 
 /* Writes until nothing waits or the socket takes no more. Never fails: sets `unwritable`. */
 void client_flush(struct millrace *connection);

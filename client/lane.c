@@ -5,21 +5,42 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+static core_status impossible(struct core_error *error)
+{
+    return core_error_set(error, CORE_SYSTEM, "the server's counts of bytes in the lane can not be");
+}
+
+static core_status closed(struct core_error *error)
+{
+    return core_error_set(error, CORE_SYSTEM, "writing to the server: it has closed the connection");
+}
+
+/* In the words of struct client_transport_kind. */
+static core_status read_outcome(core_status status, struct core_error *error)
+{
+    if (status == CORE_NOT_FOUND)
+        return CORE_CLOSED;
+    return status == CORE_INVALID ? impossible(error) : status;
+}
+
 static core_status lane_read(struct client_transport *transport, void *room, size_t bytes, size_t *got,
                              struct core_error *error)
 {
     core_status status = core_lane_read(&transport->lane, room, bytes, got);
-    switch (status) {
-    case CORE_OK:
+    if (status == CORE_OK)
         core_lane_release(&transport->lane, *got, false);
-        return status;
-    case CORE_NOT_FOUND:
-        return CORE_CLOSED;
-    case CORE_INVALID:
-        return core_error_set(error, CORE_SYSTEM, "the server's counts of bytes in the lane can not be");
-    default:
-        return status;
-    }
+    return read_outcome(status, error);
+}
+
+core_status client_lane_look(struct client_transport *transport, const uint8_t **bytes, size_t *count,
+                             struct core_error *error)
+{
+    return read_outcome(core_lane_look(&transport->lane, bytes, count), error);
+}
+
+core_status client_lane_publish(struct client_transport *transport, struct core_error *error)
+{
+    return core_lane_publish(&transport->lane) == CORE_OK ? CORE_OK : closed(error);
 }
 
 static core_status lane_write(struct client_transport *transport, const struct iovec *parts, int count,
@@ -27,9 +48,9 @@ static core_status lane_write(struct client_transport *transport, const struct i
 {
     core_status status = core_lane_write(&transport->lane, parts, count, written);
     if (status == CORE_INVALID)
-        return core_error_set(error, CORE_SYSTEM, "the server's counts of bytes in the lane can not be");
+        return impossible(error);
     if (status == CORE_CLOSED)
-        return core_error_set(error, CORE_SYSTEM, "writing to the server: it has closed the connection");
+        return closed(error);
     transport->full = status == CORE_AGAIN;
     return *written > 0 ? CORE_OK : status; /* what is left is tried again, and finds no room */
 }
@@ -58,11 +79,12 @@ core_status client_lane_ask(struct client_transport *transport, struct core_erro
 core_status client_lane_begin(struct client_transport *transport, uint32_t ring_bytes,
                               struct core_error *error)
 {
-    if (ring_bytes == CLIENT_LANE_RING_BYTES)
+    transport->shares = ring_bytes == CLIENT_LANE_RING_BYTES;
+    if (transport->shares)
         transport->kind = &lane;
     else
         core_lane_free(&transport->lane); /* the socket goes on to carry the frames */
-    if (ring_bytes == CLIENT_LANE_RING_BYTES || ring_bytes == 0)
+    if (transport->shares || ring_bytes == 0)
         return CORE_OK;
     return core_error_set(error, CORE_INVALID, "LANED with rings of %u bytes, where %u were asked for",
                           ring_bytes, CLIENT_LANE_RING_BYTES);

@@ -315,7 +315,8 @@ struct millrace_result {
     uint32_t bytes;            /* of ciphertext */
     int64_t latency_ns;        /* hand-over to the socket - eligible time */
     const uint8_t *iv;         /* with MILLRACE_IV_RANDOM: of the message that begins here; else NULL */
-    const uint8_t *ciphertext; /* as the IV valid during the callback, or in the caller's buffer */
+    const uint8_t *ciphertext; /* as the IV valid during the callback, or in the caller's buffer; during the callback
+                                  maybe where the server has written it, in memory that it shares */
 };
 
 enum millrace_close_reason {
@@ -568,8 +569,9 @@ MILLRACE_CHECKED millrace_status millrace_data_part(struct millrace *connection,
                                                     const void *packet, uint32_t bytes, unsigned flags,
                                                     uint32_t *sequence, char error[MILLRACE_TEXT_BYTES]);
 
-/* millrace_data without a copy: *packet is room for `bytes` in the output buffer, to be filled before the
- * next call on this connection. For one thread per connection only. */
+/* millrace_data without a copy: *packet is room for `bytes` where they are sent from, to be filled before the
+ * next call on this connection. For one thread per connection only. Where packets go through memory that is
+ * shared with the server, it is in there, or in the output buffer while that memory is full. */
 MILLRACE_CHECKED millrace_status millrace_data_reserve(struct millrace *connection, uint32_t stream,
                                                        uint32_t bytes, uint8_t **packet, uint32_t *sequence,
                                                        char error[MILLRACE_TEXT_BYTES]);

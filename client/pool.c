@@ -31,7 +31,7 @@ size_t client_pool_unsent_bytes(struct client_pool *pool)
     client_pool_hand_filled(pool);
     for (unsigned i = 0; i < pool->link_count; i++)
         if (pool->links[i].node != NULL)
-            bytes += client_output_waiting(&pool->links[i].node->output);
+            bytes += client_unsent_bytes(pool->links[i].node);
     return bytes;
 }
 

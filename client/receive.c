@@ -1,6 +1,7 @@
-/* From the socket to whole frames, which are handled where they were read. */
+/* From the socket to whole frames, which are handled where they were read; those of a lane, where they lie. */
 #include "client/connection.h"
 
+#include "client/lane.h"
 #include "client/pool.h"
 #include "client/translate.h"
 
@@ -11,6 +12,7 @@
 #define READ_BYTES  ((size_t)256 << 10) /* asked for in one read, at most */
 #define ROOM_BYTES  ((size_t)64 << 10)  /* less room than this: move what is left to the front first */
 #define INPUT_BYTES (READ_BYTES + ROOM_BYTES)
+#define TAKEN_BYTES ((size_t)32 << 10) /* of a lane are given back at once */
 
 /* ---- from bytes to frames ---- */
 
@@ -101,8 +103,8 @@ static core_status make_room(struct millrace *connection)
 
 static core_status ended(struct millrace *connection)
 {
-    size_t left = connection->input.end - connection->input.begin;
-    if (left > 0)
+    const struct client_input *input = &connection->input;
+    if (input->end > input->begin || input->left > 0)
         return client_fail(connection, CORE_CLOSED,
                            "the server closed the connection in the middle of a frame");
     return client_fail(connection, CORE_CLOSED, "the server closed the connection");
@@ -128,7 +130,99 @@ static core_status read_once(struct millrace *connection, bool *drained)
     input->end += got;
     input->read += got;
     *drained = got < room && connection->transport.tls == NULL;
+    return status == CORE_OK ? parse(connection) : status;
+}
+
+/* ---- from a lane ---- */
+
+/* The server can change what is in its memory while we look at it. Of a RESULT all is read once, and its ciphertext is
+ * what the server says that it is; what any other frame says is read more often, so that a copy is handled. */
+static core_status handle_in_lane(struct millrace *connection, const struct protocol_header *header,
+                                  const uint8_t *body)
+{
+    client_frame_handler *handler = client_frame_handler_of(connection->welcome.version, header->type);
+    uint8_t copy[PROTOCOL_CONTROL_BYTES_MAX];
+
+    if (header->type == PROTOCOL_RESULT)
+        return handler(connection, header, body);
+    memcpy(copy, body, header->body_bytes);
+    return handler(connection, header, copy);
+}
+
+/* The next frame's stream, and the header behind that frame if it is as long as this one: with thousands of streams
+ * neither is near, and the lane's bytes are where the server has written them. */
+static void look_ahead(const struct millrace *connection, const uint8_t *bytes, size_t count, size_t whole)
+{
+    struct protocol_header next;
+    if (count < whole + PROTOCOL_HEADER_BYTES)
+        return;
+    if (protocol_header_read(connection->welcome.version, bytes + whole, &next) == CORE_OK)
+        client_streams_prefetch(&connection->streams, next.id);
+    if (count > 2 * whole)
+        __builtin_prefetch(bytes + 2 * whole);
+}
+
+/* Handles the whole frames of `count` bytes in the lane; *done of them. CORE_FULL: what follows is a frame that the
+ * lane can not hold. */
+static core_status parse_lane(struct millrace *connection, const uint8_t *bytes, size_t count, size_t *done)
+{
+    struct core_lane *lane = &connection->transport.lane;
+    core_status status = CORE_OK;
+    size_t taken = 0;
+
+    while (status == CORE_OK && count - *done >= PROTOCOL_HEADER_BYTES) {
+        struct protocol_header header;
+        if ((status = check_header(connection, bytes + *done, &header)))
+            break;
+        const size_t whole = PROTOCOL_HEADER_BYTES + (size_t)header.body_bytes;
+        if (count - *done < whole) {
+            status = whole > lane->ring_bytes ? CORE_FULL : CORE_AGAIN;
+            break;
+        }
+        look_ahead(connection, bytes + *done, count - *done, whole);
+        status = handle_in_lane(connection, &header, bytes + *done + PROTOCOL_HEADER_BYTES);
+        *done += whole;
+        if (*done - taken >= TAKEN_BYTES) {
+            core_lane_take(lane, *done - taken);
+            taken = *done;
+        }
+    }
+    if (*done > taken)
+        core_lane_take(lane, *done - taken);
     return status;
+}
+
+/* Handles what is there; what comes later is told by the socket. */
+static core_status look_once(struct millrace *connection, bool *drained)
+{
+    struct client_input *input = &connection->input;
+    struct core_error error;
+    const uint8_t *bytes;
+    size_t count, done = 0;
+    core_status status = client_lane_look(&connection->transport, &bytes, &count, &error);
+
+    *drained = true;
+    if (status == CORE_CLOSED)
+        return ended(connection);
+    if (status == CORE_SYSTEM)
+        return client_fail(connection, status, "%s", error.text);
+    if (status != CORE_OK)
+        return status;
+    input->read += count - input->left;
+    status = parse_lane(connection, bytes, count, &done);
+    input->left = count - done;
+    if (status != CORE_FULL)
+        return status;
+    input->read -= input->left; /* it is gathered outside */
+    input->left = 0;
+    return read_once(connection, drained);
+}
+
+/* A pool looks at a RESULT more than once. */
+static bool takes_from_lane(const struct millrace *connection)
+{
+    return connection->transport.shares && connection->link == NULL &&
+           connection->input.begin == connection->input.end;
 }
 
 /* Reads and dispatches, at most `reads` times (0: no limit). */
@@ -140,9 +234,8 @@ CORE_CHECKED static core_status receive(struct millrace *connection, unsigned re
     for (unsigned i = 0; status == CORE_OK && !drained; i++) {
         if (reads > 0 && i >= reads && !connection->transport.kind->pending(&connection->transport))
             break;
-        status = read_once(connection, &drained);
-        if (status == CORE_OK)
-            status = parse(connection);
+        status = takes_from_lane(connection) ? look_once(connection, &drained)
+                                             : read_once(connection, &drained);
     }
     connection->receiving = false;
     return status == CORE_AGAIN ? CORE_OK : status;

@@ -1,6 +1,7 @@
 /* From the caller into the output buffer, and from there to the socket. */
 #include "client/connection.h"
 
+#include "client/lane.h"
 #include "client/pool.h"
 #include "client/translate.h"
 #include "core/secret.h"
@@ -32,15 +33,17 @@ static void send_closes(struct millrace *connection)
 void client_flush(struct millrace *connection)
 {
     struct iovec parts[2];
+    struct core_error error;
     int count;
     if (connection->closes)
         send_closes(connection);
     if (connection->pool != NULL)
         client_pool_flush(connection->pool);
     core_lane_ring(&connection->transport.lane);
+    if (client_lane_publish(&connection->transport, &error) != CORE_OK && !connection->unwritable)
+        write_failed(connection, &error);
     while (!connection->unwritable && (count = client_output_parts(&connection->output, parts)) > 0) {
         size_t written;
-        struct core_error error;
         core_status status =
             connection->transport.kind->write(&connection->transport, parts, count, &written, &error);
         if (status == CORE_AGAIN)
@@ -66,8 +69,13 @@ millrace_status millrace_flush(struct millrace *connection, char error[MILLRACE_
 
 /* ---- frames ---- */
 
+/* In the lane, where there is one and has room; all that waits for it goes first. */
 static core_status append(struct millrace *connection, size_t bytes, uint8_t **room, struct core_error *error)
 {
+    struct client_transport *transport = &connection->transport;
+    if (transport->shares && client_output_waiting(&connection->output) == 0 &&
+        (*room = core_lane_reserve(&transport->lane, bytes)) != NULL)
+        return CORE_OK;
     core_status status = client_output_append(&connection->output, bytes, room);
     if (status == CORE_FULL)
         return core_error_set(error, status,

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define CAPACITY_MIN 16
 
@@ -29,15 +30,24 @@ core_status client_streams_reserve(struct client_streams *streams, size_t count)
         capacity *= 2;
     if (capacity == streams->capacity)
         return CORE_OK;
-    struct client_streams larger = {calloc(capacity, sizeof *larger.slots), capacity, streams->count};
+    const size_t bytes = capacity * sizeof *streams->slots;
+    struct client_streams larger = {aligned_alloc(alignof(struct client_stream), bytes), capacity,
+                                    streams->count};
     if (larger.slots == NULL)
         return CORE_NO_MEMORY;
+    memset(larger.slots, 0, bytes);
     for (size_t i = 0; i < streams->capacity; i++)
         if (streams->slots[i].id != 0)
             *probe(&larger, streams->slots[i].id) = streams->slots[i];
     free(streams->slots);
     *streams = larger;
     return CORE_OK;
+}
+
+void client_streams_prefetch(const struct client_streams *streams, uint32_t id)
+{
+    if (streams->capacity > 0)
+        __builtin_prefetch(&streams->slots[home_of(streams, id)], 1);
 }
 
 struct client_stream *client_streams_find(const struct client_streams *streams, uint32_t id)

@@ -7,12 +7,14 @@
 #include "core/status.h"
 #include "core/stream.h"
 
+#include <stdalign.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+/* A cache line. */
 struct client_stream {
-    uint32_t id;                     /* 0: no stream in this slot */
+    alignas(64) uint32_t id;         /* 0: no stream in this slot */
     uint32_t next;                   /* sequence of the next DATA */
     uint32_t answered;               /* sequence of the next RESULT */
     uint32_t padded_bytes_max;       /* longest ciphertext of a packet, with an IV ahead of it */
@@ -35,6 +37,9 @@ struct client_streams {
 
 /* Makes room for `count` streams in all. CORE_OK or CORE_NO_MEMORY. Moves what client_streams_find gave. */
 CORE_CHECKED core_status client_streams_reserve(struct client_streams *streams, size_t count);
+
+/* Asks memory for what client_streams_find of this id will touch. */
+void client_streams_prefetch(const struct client_streams *streams, uint32_t id);
 
 struct client_stream *client_streams_find(const struct client_streams *streams, uint32_t id);
 

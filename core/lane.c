@@ -37,21 +37,37 @@ bool core_lane_fits(uint32_t ring_bytes)
 
 /* ---- memory ---- */
 
+/* Addresses: the counts, and each ring twice. */
+static size_t mapped_bytes(const struct core_lane *lane)
+{
+    return HEAD_BYTES + 4 * (size_t)lane->ring_bytes;
+}
+
 static core_status map(struct core_lane *lane, int descriptor, bool is_server, struct core_error *error)
 {
-    const int flags = MAP_SHARED | (is_server ? 0 : MAP_POPULATE);
-    lane->memory =
-        mmap(NULL, core_lane_bytes(lane->ring_bytes), PROT_READ | PROT_WRITE, flags, descriptor, 0);
-    if (lane->memory == MAP_FAILED) {
-        lane->memory = NULL;
-        return core_error_errno(error, "can not map a lane");
-    }
-    uint8_t *memory = lane->memory;
+    const int flags = MAP_SHARED | MAP_FIXED | (is_server ? 0 : MAP_POPULATE);
+    const size_t ring_bytes = lane->ring_bytes;
+    uint8_t *const memory = mmap(NULL, mapped_bytes(lane), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct core_lane_ring rings[2];
-    for (size_t i = 0; i < 2; i++)
+    bool mapped = memory != MAP_FAILED;
+    lane->memory = mapped ? memory : NULL;
+    mapped = mapped && mmap(memory, HEAD_BYTES, PROT_READ | PROT_WRITE, flags, descriptor, 0) != MAP_FAILED;
+    for (size_t i = 0; i < 2; i++) {
+        uint8_t *const ring = memory + HEAD_BYTES + i * 2 * ring_bytes;
+        const off_t from = (off_t)(HEAD_BYTES + i * ring_bytes);
+        mapped = mapped &&
+                 mmap(ring, ring_bytes, PROT_READ | PROT_WRITE, flags, descriptor, from) != MAP_FAILED &&
+                 mmap(ring + ring_bytes, ring_bytes, PROT_READ | PROT_WRITE, flags, descriptor, from) !=
+                     MAP_FAILED;
         rings[i] = (struct core_lane_ring){
             .shared = (struct core_lane_counts *)(memory + i * sizeof(struct core_lane_counts)),
-            .bytes = memory + HEAD_BYTES + i * lane->ring_bytes};
+            .bytes = ring};
+    }
+    if (!mapped) {
+        const core_status status = core_error_errno(error, "can not map a lane");
+        core_lane_free(lane);
+        return status;
+    }
     lane->in = rings[is_server ? 0 : 1];
     lane->out = rings[is_server ? 1 : 0];
     return CORE_OK;
@@ -147,15 +163,17 @@ core_status core_lane_attach(struct core_lane *lane, int descriptor, uint32_t ri
         return core_error_set(error, CORE_INVALID,
                               "the memfd of LANE has holes: each of its pages must be written");
     }
-    (void)madvise(lane->memory, (size_t)bytes, MADV_POPULATE_WRITE);
-    (void)!mlock(lane->memory, (size_t)bytes); /* keys pass through it; else it may be swapped out */
+    (void)madvise(lane->memory, mapped_bytes(lane), MADV_POPULATE_WRITE);
+    /* Keys pass through it; else it may be swapped out. Once each: the system counts addresses, not pages. */
+    (void)!mlock(lane->memory, HEAD_BYTES + (size_t)ring_bytes);
+    (void)!mlock(lane->out.bytes, ring_bytes);
     return CORE_OK;
 }
 
 void core_lane_free(struct core_lane *lane)
 {
     if (lane->memory != NULL)
-        (void)munmap(lane->memory, core_lane_bytes(lane->ring_bytes));
+        (void)munmap(lane->memory, mapped_bytes(lane));
     lane->memory = NULL;
 }
 
@@ -230,30 +248,21 @@ void core_lane_ring(struct core_lane *lane)
         lane->ended = true;
 }
 
-static void copy_out(const struct core_lane *lane, uint8_t *buffer, size_t bytes)
+/* Where the byte of this number is, and after it as many as the ring has. */
+static uint8_t *place(const struct core_lane *lane, const struct core_lane_ring *ring, uint64_t number)
 {
-    const size_t at = lane->in.done & (lane->ring_bytes - 1), first = lane->ring_bytes - at;
-    const size_t piece = bytes < first ? bytes : first;
-    memcpy(buffer, lane->in.bytes + at, piece);
-    memcpy(buffer + piece, lane->in.bytes, bytes - piece);
+    return ring->bytes + (number & (lane->ring_bytes - 1));
 }
 
-static void copy_in(const struct core_lane *lane, uint64_t done, const uint8_t *buffer, size_t bytes)
-{
-    const size_t at = done & (lane->ring_bytes - 1), first = lane->ring_bytes - at;
-    const size_t piece = bytes < first ? bytes : first;
-    memcpy(lane->out.bytes + at, buffer, piece);
-    memcpy(lane->out.bytes, buffer + piece, bytes - piece);
-}
-
-core_status core_lane_read(struct core_lane *lane, uint8_t *buffer, size_t bytes, size_t *got)
+/* Up to `most` of what is there. */
+static core_status look(struct core_lane *lane, size_t most, size_t *count)
 {
     struct core_lane_ring *in = &lane->in;
     uint64_t there = load(&in->shared->written) - in->done;
     core_status status = CORE_AGAIN;
 
-    *got = 0;
-    if (there <= bytes) { /* all of it is taken: the next to come must be heard of */
+    *count = 0;
+    if (there <= most) { /* all of it is taken: the next to come must be heard of */
         status = lane->ended ? CORE_NOT_FOUND : CORE_AGAIN;
         core_lane_hush(lane);
         arm(&in->shared->reader_waits);
@@ -263,31 +272,51 @@ core_status core_lane_read(struct core_lane *lane, uint8_t *buffer, size_t bytes
         return CORE_INVALID;
     if (there == 0)
         return status;
-    *got = there < bytes ? (size_t)there : bytes;
-    copy_out(lane, buffer, *got);
-    in->done += *got;
+    *count = there < most ? (size_t)there : most;
     return CORE_OK;
+}
+
+core_status core_lane_read(struct core_lane *lane, uint8_t *buffer, size_t bytes, size_t *got)
+{
+    const core_status status = look(lane, bytes, got);
+    if (status == CORE_OK)
+        memcpy(buffer, place(lane, &lane->in, lane->in.done), *got);
+    lane->in.done += *got;
+    return status;
+}
+
+core_status core_lane_look(struct core_lane *lane, const uint8_t **bytes, size_t *count)
+{
+    *bytes = place(lane, &lane->in, lane->in.done);
+    return look(lane, lane->ring_bytes, count);
 }
 
 void core_lane_release(struct core_lane *lane, size_t got, bool wipe)
 {
     const struct core_lane_ring *in = &lane->in;
-    if (wipe) {
-        const size_t at = (in->done - got) & (lane->ring_bytes - 1), first = lane->ring_bytes - at;
-        core_secret_wipe(in->bytes + at, got < first ? got : first);
-        core_secret_wipe(in->bytes, got < first ? 0 : got - first);
-    }
+    if (wipe)
+        core_secret_wipe(place(lane, in, in->done - got), got);
     publish(&in->shared->read, in->done);
     if (!wake(lane, &in->shared->writer_waits))
         lane->ended = true;
 }
 
-/* CORE_INVALID: the reader's count can not be. */
-static core_status find_room(const struct core_lane *lane, uint64_t done, size_t *room)
+void core_lane_take(struct core_lane *lane, size_t count)
 {
-    const uint64_t waiting = done - load(&lane->out.shared->read);
-    *room = waiting > lane->ring_bytes ? 0 : lane->ring_bytes - (size_t)waiting;
-    return waiting > lane->ring_bytes ? CORE_INVALID : CORE_OK;
+    lane->in.done += count;
+    core_lane_release(lane, count, false);
+}
+
+/* CORE_INVALID: the reader's count can not be. */
+static core_status find_room(struct core_lane *lane, uint64_t done, size_t *room)
+{
+    const uint64_t read = load(&lane->out.shared->read), waiting = done - read;
+    *room = 0;
+    if (waiting > lane->ring_bytes)
+        return CORE_INVALID;
+    lane->out.known = read;
+    *room = lane->ring_bytes - (size_t)waiting;
+    return CORE_OK;
 }
 
 core_status core_lane_write(struct core_lane *lane, const struct iovec *vector, int count, size_t *taken)
@@ -304,17 +333,35 @@ core_status core_lane_write(struct core_lane *lane, const struct iovec *vector, 
             status = find_room(lane, out->done + *taken, &room);
         }
         const size_t piece = left < room ? left : room;
-        copy_in(lane, out->done + *taken, vector[i].iov_base, piece);
+        memcpy(place(lane, out, out->done + *taken), vector[i].iov_base, piece);
         *taken += piece;
         room -= piece;
         if (piece < left && status == CORE_OK)
             status = CORE_AGAIN;
     }
-    if (*taken == 0)
-        return status;
     out->done += *taken;
-    publish(&out->shared->written, out->done);
-    return wake(lane, &out->shared->reader_waits) ? status : CORE_CLOSED;
+    return core_lane_publish(lane) == CORE_OK ? status : CORE_CLOSED;
+}
+
+uint8_t *core_lane_reserve(struct core_lane *lane, size_t bytes)
+{
+    struct core_lane_ring *out = &lane->out;
+    size_t room = lane->ring_bytes - (size_t)(out->done - out->known);
+
+    if (bytes > room && (find_room(lane, out->done, &room) != CORE_OK || bytes > room))
+        return NULL;
+    out->done += bytes;
+    return place(lane, out, out->done - bytes);
+}
+
+core_status core_lane_publish(struct core_lane *lane)
+{
+    struct core_lane_ring *out = &lane->out;
+    if (out->told == out->done)
+        return CORE_OK;
+    out->told = out->done;
+    publish(&out->shared->written, out->told);
+    return wake(lane, &out->shared->reader_waits) ? CORE_OK : CORE_CLOSED;
 }
 
 size_t core_lane_left_bytes(const struct core_lane *lane)

@@ -14,6 +14,9 @@
  * byte. Both readers wait at the beginning. Nothing of the other side is trusted: own counts are kept outside, the
  * other's must be possible, and what is judged is judged in a copy.
  *
+ * Each ring is mapped twice, one behind the other, so that whatever begins in it lies in one piece: packets can be
+ * made and taken where they are.
+ *
  * One thread at a time has a side. Nothing waits: neither for the other side nor for the socket. */
 #ifndef MILLRACE_CORE_LANE_H
 #define MILLRACE_CORE_LANE_H
@@ -36,6 +39,9 @@ struct core_lane_ring {
     struct core_lane_counts *shared;
     uint8_t *bytes;
     uint64_t done; /* bytes that this side has written or read */
+    /* Where this side writes: those of which the other side knows, and its count of those that it has read, as it was
+     * when it was last asked for. */
+    uint64_t told, known;
 };
 
 struct core_lane {
@@ -80,10 +86,29 @@ CORE_CHECKED core_status core_lane_read(struct core_lane *lane, uint8_t *buffer,
 /* After a read of `got` bytes: they may be written again. wipe: they are secret. */
 void core_lane_release(struct core_lane *lane, size_t got, bool wipe);
 
+/* A read of all that is there, without a copy: it stays where it is until core_lane_take, and the other side can
+ * change it meanwhile. Results as those of core_lane_read. */
+CORE_CHECKED core_status core_lane_look(struct core_lane *lane, const uint8_t **bytes, size_t *count);
+
+/* The first `count` bytes of what was looked at have been read, and may be written again. */
+void core_lane_take(struct core_lane *lane, size_t count);
+
 /* CORE_OK: all was taken. CORE_AGAIN: *taken of it, maybe nothing; the socket will be readable when there is room.
  * CORE_CLOSED: nobody reads it. CORE_INVALID: a count that can not be. */
 CORE_CHECKED core_status core_lane_write(struct core_lane *lane, const struct iovec *vector, int count,
                                          size_t *taken);
+
+/* Room for `bytes` behind all that was written, which count as written; to be filled before core_lane_publish or a
+ * core_lane_write, of which one must follow. NULL: there is no such room now. */
+uint8_t *core_lane_reserve(struct core_lane *lane, size_t bytes);
+
+/* What was reserved may be read. CORE_CLOSED: nobody reads it. */
+CORE_CHECKED core_status core_lane_publish(struct core_lane *lane);
+
+static inline size_t core_lane_reserved_bytes(const struct core_lane *lane)
+{
+    return (size_t)(lane->out.done - lane->out.told);
+}
 
 /* Takes what has come on the socket, where the rings are not to be read now. */
 void core_lane_hush(struct core_lane *lane);

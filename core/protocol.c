@@ -411,19 +411,23 @@ core_status protocol_result_read(uint16_t version, const uint8_t *body, uint32_t
                                 (version < 3 ? 0 : PROTOCOL_RESULT_HAS_IV);
     const uint32_t more_bytes = version < 3 ? 0 : CORE_BLOCK_BYTES + CORE_MAC_BYTES;
     const uint8_t status_last = version < 3 ? PROTOCOL_RESULT_FAILED : PROTOCOL_RESULT_FORGED;
+    uint8_t own[PROTOCOL_RESULT_BYTES]; /* what it judges: body may be in a lane, where others write */
     core_status status =
         check_length("RESULT", bytes, PROTOCOL_RESULT_BYTES,
                      PROTOCOL_RESULT_BYTES + more_bytes + CORE_PACKET_BYTES_MAX + CORE_BLOCK_BYTES, error);
-    if (status || (status = check_value("RESULT status", body[0], 0, status_last, error)) ||
-        (status = check_value("RESULT flags", body[1], 0, flags_known, error)) ||
-        (status = check_zero("RESULT field at 2", get_u16(body + 2), error)) ||
-        (status = check_ns("RESULT latency", body + 8, error)))
+    if (status)
+        return status;
+    memcpy(own, body, sizeof own);
+    if ((status = check_value("RESULT status", own[0], 0, status_last, error)) ||
+        (status = check_value("RESULT flags", own[1], 0, flags_known, error)) ||
+        (status = check_zero("RESULT field at 2", get_u16(own + 2), error)) ||
+        (status = check_ns("RESULT latency", own + 8, error)))
         return status;
     *result = (struct protocol_result){
-        .status = (enum protocol_result_status)body[0],
-        .flags = body[1],
-        .waited_us = get_u32(body + 4),
-        .latency_ns = get_ns(body + 8),
+        .status = (enum protocol_result_status)own[0],
+        .flags = own[1],
+        .waited_us = get_u32(own + 4),
+        .latency_ns = get_ns(own + 8),
     };
     if (!result_fits(version, result, bytes - PROTOCOL_RESULT_BYTES))
         return core_error_set(error, CORE_INVALID, "RESULT of status %d has %" PRIu32 " bytes of ciphertext",
