@@ -92,7 +92,7 @@ static void *serve(void *argument)
             wait_for(lane->socket);
             continue;
         }
-        core_lane_release(lane, got, false);
+        core_lane_release(lane);
         there += got;
         const uint32_t packets = (uint32_t)(there / packet_bytes);
         const size_t whole = (size_t)packets * packet_bytes;
@@ -118,7 +118,7 @@ static uint64_t produce(struct ring *ring, core_ns until_ns)
         size_t taken = 0, got = 0;
         (void)!core_lane_write(lane, &vector, 1, &taken);
         if (core_lane_read(lane, sink, sizeof sink, &got) == CORE_OK) {
-            core_lane_release(lane, got, false);
+            core_lane_release(lane);
             back += got;
         }
         if (taken == 0 && got == 0)

@@ -166,8 +166,7 @@ static core_status measure(struct producer *producer, const uint8_t *packets,
     *result = (struct bench_lane_producer_result){
         .server_ns = (double)(server_to_ns - server_ns) / back,
         .client_ns = (double)(core_time_thread_cpu_ns() - own_ns) / back,
-        .bytes_per_s =
-            back * producer->options->packet_bytes * 1e9 / (double)(core_time_now_ns() - from_ns),
+        .bytes_per_s = back * producer->options->packet_bytes * 1e9 / (double)(core_time_now_ns() - from_ns),
         .sent = producer->sent,
         .back = producer->back,
         .missed = producer->missed};

@@ -21,7 +21,8 @@ struct bench_lane_producer_options {
 struct bench_lane_producer_result {
     double server_ns, client_ns; /* CPU time of a packet that came back */
     double bytes_per_s;
-    uint64_t sent, back, missed; /* back: encrypted, as long as it must be, in order (the library sees to that) */
+    uint64_t sent, back,
+        missed; /* back: encrypted, as long as it must be, in order (the library sees to that) */
 };
 
 /* Streams take turns, so that each one's packets are evenly spaced; every 500 us those that are due are written where

@@ -131,8 +131,8 @@ static core_status producer_measure(const struct options *options, enum way way,
 
 /* The rate of one round, and the highest without a miss where that is asked for. */
 static core_status server_measure(const struct options *options, enum way way,
-                                  const struct bench_daemon *daemon, double ceiling_bytes_per_s, struct figures *figures,
-                                  struct core_error *error)
+                                  const struct bench_daemon *daemon, double ceiling_bytes_per_s,
+                                  struct figures *figures, struct core_error *error)
 {
     char address[300];
     (void)snprintf(address, sizeof address, "%s:%s", ways[way].scheme, path_of(daemon));

@@ -28,14 +28,14 @@ static core_status lane_read(struct client_transport *transport, void *room, siz
 {
     core_status status = core_lane_read(&transport->lane, room, bytes, got);
     if (status == CORE_OK)
-        core_lane_release(&transport->lane, *got, false);
+        core_lane_release(&transport->lane);
     return read_outcome(status, error);
 }
 
-core_status client_lane_look(struct client_transport *transport, const uint8_t **bytes, size_t *count,
+core_status client_lane_look(struct client_transport *transport, uint8_t **bytes, size_t *count,
                              struct core_error *error)
 {
-    return read_outcome(core_lane_look(&transport->lane, bytes, count), error);
+    return read_outcome(core_lane_look(&transport->lane, SIZE_MAX, bytes, count), error);
 }
 
 core_status client_lane_publish(struct client_transport *transport, struct core_error *error)

@@ -18,7 +18,7 @@ CORE_CHECKED core_status client_lane_begin(struct client_transport *transport, u
 CORE_CHECKED core_status client_lane_publish(struct client_transport *transport, struct core_error *error);
 
 /* All that is there, where it lies (core_lane_look): CORE_OK, CORE_AGAIN, CORE_CLOSED at the end, CORE_SYSTEM. */
-CORE_CHECKED core_status client_lane_look(struct client_transport *transport, const uint8_t **bytes,
-                                          size_t *count, struct core_error *error);
+CORE_CHECKED core_status client_lane_look(struct client_transport *transport, uint8_t **bytes, size_t *count,
+                                          struct core_error *error);
 
 #endif

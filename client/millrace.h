@@ -310,12 +310,13 @@ struct millrace_result {
     size_t size;
     uint32_t stream, sequence;
     enum millrace_result_status status;
-    uint32_t flags;            /* above */
-    uint32_t waited_us;        /* eligible time - arrival */
-    uint32_t bytes;            /* of ciphertext */
-    int64_t latency_ns;        /* hand-over to the socket - eligible time */
-    const uint8_t *iv;         /* with MILLRACE_IV_RANDOM: of the message that begins here; else NULL */
-    const uint8_t *ciphertext; /* as the IV valid during the callback, or in the caller's buffer; during the callback
+    uint32_t flags;     /* above */
+    uint32_t waited_us; /* eligible time - arrival */
+    uint32_t bytes;     /* of ciphertext */
+    int64_t latency_ns; /* hand-over to the socket - eligible time */
+    const uint8_t *iv;  /* with MILLRACE_IV_RANDOM: of the message that begins here; else NULL */
+    const uint8_t
+        *ciphertext; /* as the IV valid during the callback, or in the caller's buffer; during the callback
                                   maybe where the server has written it, in memory that it shares */
 };
 

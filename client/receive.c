@@ -197,7 +197,7 @@ static core_status look_once(struct millrace *connection, bool *drained)
 {
     struct client_input *input = &connection->input;
     struct core_error error;
-    const uint8_t *bytes;
+    uint8_t *bytes;
     size_t count, done = 0;
     core_status status = client_lane_look(&connection->transport, &bytes, &count, &error);
 
@@ -234,8 +234,8 @@ CORE_CHECKED static core_status receive(struct millrace *connection, unsigned re
     for (unsigned i = 0; status == CORE_OK && !drained; i++) {
         if (reads > 0 && i >= reads && !connection->transport.kind->pending(&connection->transport))
             break;
-        status = takes_from_lane(connection) ? look_once(connection, &drained)
-                                             : read_once(connection, &drained);
+        status =
+            takes_from_lane(connection) ? look_once(connection, &drained) : read_once(connection, &drained);
     }
     connection->receiving = false;
     return status == CORE_AGAIN ? CORE_OK : status;

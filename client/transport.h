@@ -34,7 +34,7 @@ struct client_transport {
     struct ssl_st *tls;
     struct ssl_ctx_st *tls_context;
     struct core_lane lane;
-    bool shares; /* the lane carries the bytes: frames are made in it, and taken where they lie */
+    bool shares;           /* the lane carries the bytes: frames are made in it, and taken where they lie */
     void (*release)(void); /* of the server inside this process, after the close; NULL: it is elsewhere */
     struct client_pool *pool;
     bool full; /* the lane had no room: that there is some is told by POLLIN, not by POLLOUT */

@@ -1,7 +1,6 @@
 #include "core/lane.h"
 
 #include "core/protocol.h"
-#include "core/secret.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -285,17 +284,15 @@ core_status core_lane_read(struct core_lane *lane, uint8_t *buffer, size_t bytes
     return status;
 }
 
-core_status core_lane_look(struct core_lane *lane, const uint8_t **bytes, size_t *count)
+core_status core_lane_look(struct core_lane *lane, size_t most, uint8_t **bytes, size_t *count)
 {
     *bytes = place(lane, &lane->in, lane->in.done);
-    return look(lane, lane->ring_bytes, count);
+    return look(lane, most, count);
 }
 
-void core_lane_release(struct core_lane *lane, size_t got, bool wipe)
+void core_lane_release(struct core_lane *lane)
 {
     const struct core_lane_ring *in = &lane->in;
-    if (wipe)
-        core_secret_wipe(place(lane, in, in->done - got), got);
     publish(&in->shared->read, in->done);
     if (!wake(lane, &in->shared->writer_waits))
         lane->ended = true;
@@ -304,7 +301,7 @@ void core_lane_release(struct core_lane *lane, size_t got, bool wipe)
 void core_lane_take(struct core_lane *lane, size_t count)
 {
     lane->in.done += count;
-    core_lane_release(lane, count, false);
+    core_lane_release(lane);
 }
 
 /* CORE_INVALID: the reader's count can not be. */

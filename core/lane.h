@@ -83,12 +83,12 @@ void core_lane_free(struct core_lane *lane);
  * CORE_INVALID: a count that can not be. */
 CORE_CHECKED core_status core_lane_read(struct core_lane *lane, uint8_t *buffer, size_t bytes, size_t *got);
 
-/* After a read of `got` bytes: they may be written again. wipe: they are secret. */
-void core_lane_release(struct core_lane *lane, size_t got, bool wipe);
+/* After a read: what it has brought may be written again. */
+void core_lane_release(struct core_lane *lane);
 
-/* A read of all that is there, without a copy: it stays where it is until core_lane_take, and the other side can
- * change it meanwhile. Results as those of core_lane_read. */
-CORE_CHECKED core_status core_lane_look(struct core_lane *lane, const uint8_t **bytes, size_t *count);
+/* A read without a copy: up to `most` of what is there, which stays where it is until core_lane_take. The other side
+ * can change it meanwhile. Results as those of core_lane_read. */
+CORE_CHECKED core_status core_lane_look(struct core_lane *lane, size_t most, uint8_t **bytes, size_t *count);
 
 /* The first `count` bytes of what was looked at have been read, and may be written again. */
 void core_lane_take(struct core_lane *lane, size_t count);

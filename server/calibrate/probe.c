@@ -118,7 +118,7 @@ static core_status read_some(struct bench *bench, uint8_t *bytes, size_t count, 
     if (bench->shares) {
         const core_status status = core_lane_read(&bench->lane, bytes, count, read);
         if (status == CORE_OK)
-            core_lane_release(&bench->lane, *read, false);
+            core_lane_release(&bench->lane);
         return lane_status(bench, status, error);
     }
     core_status status = await(bench, error);

@@ -58,7 +58,6 @@ struct server_input {
     uint32_t done; /* bytes of the current phase that are there */
     struct protocol_header header;
     struct server_packet *packet; /* PAYLOAD; SKIP of a packet that is too long */
-    bool brought_key;             /* what was read last has a key in it */
     bool ended; /* the peer has finished sending, while our last frames were still to be written */
     core_ns frame_started_ns; /* first byte of the frame in the making, or our going on to read it;
                                  CORE_NS_NEVER between frames */

@@ -1,6 +1,9 @@
 /* Bytes to frames. Payloads go straight from the read buffer (or the stash) into a GPU's batch, or else into
  * their packet's slot; headers and control frames are gathered in the connection. OPEN, QUERY and REKEY bring keys:
- * they are wiped from wherever they passed. */
+ * they are wiped from wherever they passed.
+ *
+ * What was read of a lane lies in memory that its client can write: headers, bodies and payloads are copied before
+ * anything of them is judged. */
 #include "server/net/io.h"
 
 #include "core/log.h"
@@ -266,10 +269,8 @@ static uint32_t step_body(struct server_connection *connection, uint8_t *bytes, 
     uint8_t *body = input->frame + PROTOCOL_HEADER_BYTES;
     uint32_t taken = gather(input, body, input->header.body_bytes, bytes, count);
 
-    if (brings_key(&input->header)) {
+    if (brings_key(&input->header))
         core_secret_wipe(bytes, taken);
-        input->brought_key = true;
-    }
     if (input->done == input->header.body_bytes) {
         next_frame(connection);
         handle(connection, body, now_ns);
@@ -277,6 +278,13 @@ static uint32_t step_body(struct server_connection *connection, uint8_t *bytes, 
             core_secret_wipe(body, input->header.body_bytes);
     }
     return taken;
+}
+
+/* May what was read lie where it is until it is handed over? In a lane where nothing of it is judged, that is without
+ * IVs, MACs and records: only messages have them. */
+static bool may_stay(const struct server_connection *connection, const struct server_stream *stream)
+{
+    return connection->transport.lane == NULL || stream->spec.unit == CORE_UNIT_STREAM;
 }
 
 /* A payload that is whole stays where it is until it is handed over: it may go from here into a batch. */
@@ -288,7 +296,7 @@ static uint32_t step_payload(struct server_connection *connection, uint8_t *byte
     uint32_t body_bytes = input->header.body_bytes;
     uint8_t *target = input->phase == SERVER_INPUT_PAYLOAD ? server_packet_target(packet) : NULL;
 
-    if (target != NULL && input->done == 0 && count >= body_bytes) {
+    if (target != NULL && input->done == 0 && count >= body_bytes && may_stay(connection, packet->stream)) {
         packet->cpu.data = bytes + server_packet_iv_bytes(packet);
         target = NULL;
     }
@@ -430,8 +438,10 @@ static void peer_finished(struct server_connection *connection)
 /* A read that filled the buffer, or took one TLS record, may have left some. */
 static size_t left_bytes(const struct server_connection *connection, size_t got)
 {
-    bool all = connection->transport.tls == NULL && got < SERVER_READ_BYTES;
-    return all ? 0 : server_transport_left_bytes(&connection->transport);
+    const bool all = connection->transport.tls == NULL && got < SERVER_READ_BYTES;
+    const size_t left = all ? 0 : server_transport_left_bytes(&connection->transport);
+    const size_t looked_at = connection->transport.lane != NULL ? got : 0; /* and not taken yet */
+    return left > looked_at ? left - looked_at : 0;
 }
 
 static void refuse_messages(struct server_connection *connection)
@@ -462,23 +472,23 @@ static void read_nothing(struct server_connection *connection, core_status statu
  * ready meanwhile leave in between. */
 static size_t read_once(struct server_connection *connection)
 {
-    uint8_t *buffer = connection->io->read_buffer;
+    uint8_t *bytes;
     struct server_input *input = &connection->input;
     size_t got = 0, done = 0;
     core_ns now_ns = core_time_now_ns(); /* before the read: what comes later may be left */
 
     server_arrival_read(&input->arrival, &input->clock, connection->io->turns.since_ns, now_ns,
                         connection->io->allowed_ns);
-    core_status status = server_transport_read(&connection->transport, buffer, SERVER_READ_BYTES, &got);
+    core_status status = server_transport_read(&connection->transport, connection->io->read_buffer,
+                                               SERVER_READ_BYTES, &bytes, &got);
 
     if (status == CORE_OK) {
         server_arrival_took(&input->clock, &input->arrival, got, left_bytes(connection, got));
-        done = consume(connection, buffer, got, now_ns);
+        done = consume(connection, bytes, got, now_ns);
         if (done < got && accepts_input(connection))
-            stash(connection, buffer + done, got - done);
-        core_secret_wipe(buffer + done, got - done);
-        server_transport_taken(&connection->transport, got, input->brought_key || done < got);
-        input->brought_key = false;
+            stash(connection, bytes + done, got - done);
+        core_secret_wipe(bytes + done, got - done);
+        server_transport_taken(&connection->transport, got);
         if (connection->transport.memory >= 0 && input->phase == SERVER_INPUT_HEADER)
             server_connection_abort(connection); /* a descriptor without LANE */
     } else

@@ -265,12 +265,13 @@ static core_status tls_read(struct server_transport *transport, uint8_t *buffer,
 }
 
 core_status server_transport_read(struct server_transport *transport, uint8_t *buffer, size_t bytes,
-                                  size_t *got)
+                                  uint8_t **read, size_t *got)
 {
+    *read = buffer;
     if (transport->tls != NULL)
         return tls_read(transport, buffer, bytes, got);
     if (transport->lane != NULL)
-        return core_lane_read(&transport->lane->lane, buffer, bytes, got);
+        return core_lane_look(&transport->lane->lane, bytes, read, got);
     ssize_t result = transport->files == NULL
                          ? recv(transport->descriptor, buffer, bytes, 0)
                          : server_files_receive(transport->files, transport->descriptor, buffer, bytes,
@@ -284,10 +285,10 @@ core_status server_transport_read(struct server_transport *transport, uint8_t *b
     return errno == EAGAIN || errno == EINTR ? CORE_AGAIN : CORE_CLOSED;
 }
 
-void server_transport_taken(struct server_transport *transport, size_t got, bool secret)
+void server_transport_taken(struct server_transport *transport, size_t got)
 {
     if (transport->lane != NULL && got > 0)
-        core_lane_release(&transport->lane->lane, got, secret);
+        core_lane_take(&transport->lane->lane, got);
 }
 
 int server_transport_take_memory(struct server_transport *transport)

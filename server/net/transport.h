@@ -60,13 +60,14 @@ void server_transport_move(struct server_transport *to, struct server_transport 
 CORE_CHECKED core_status server_transport_handshake(struct server_transport *transport,
                                                     enum server_turned *reason, struct core_error *error);
 
-/* *got > 0 with CORE_OK; CORE_AGAIN; CORE_NOT_FOUND at the end of the peer's stream; CORE_CLOSED when broken;
+/* At most `bytes` of what has come: in `buffer`, or in a lane, where it lies until server_transport_taken and where the
+ * peer can change it. *got > 0 with CORE_OK; CORE_AGAIN; CORE_NOT_FOUND at the end of the peer's stream; CORE_CLOSED when broken;
  * CORE_DENIED when there were too many messages without data; CORE_INVALID where a lane's counts can not be. */
 CORE_CHECKED core_status server_transport_read(struct server_transport *transport, uint8_t *buffer,
-                                               size_t bytes, size_t *got);
+                                               size_t bytes, uint8_t **read, size_t *got);
 
-/* What a read has brought was taken; secret: there was a key among it. */
-void server_transport_taken(struct server_transport *transport, size_t got, bool secret);
+/* What a read has brought was taken. */
+void server_transport_taken(struct server_transport *transport, size_t got);
 
 /* The descriptor that has come is the caller's from here on. */
 int server_transport_take_memory(struct server_transport *transport);

@@ -149,7 +149,7 @@ static bool carry_questions(struct bridge *bridge, bool *some)
         load->done = 0;
         if (status != CORE_OK)
             return status == CORE_AGAIN;
-        core_lane_release(&bridge->lane, load->count, false);
+        core_lane_release(&bridge->lane);
         *some = true;
     }
     const ssize_t sent = send(bridge->inner[0], load->bytes + load->done, load->count - load->done,
@@ -338,7 +338,8 @@ static void every_byte_comes_back(void **state)
             assert_true(millrace_unsent_bytes(client.connection) > 0);
             assert_true((millrace_events(client.connection) & POLLOUT) != 0);
         }
-        if (client.sent < PACKETS && test_random_next(&client.random) % 8 == 0 && pings - client.pongs < 100) {
+        if (client.sent < PACKETS && test_random_next(&client.random) % 8 == 0 &&
+            pings - client.pongs < 100) {
             assert_int_equal(millrace_send_ping(client.connection, "hello", 5, NULL, NULL), MILLRACE_OK);
             pings++;
         }
@@ -462,8 +463,8 @@ static void longer_packets_than_a_lane(void **state)
         int first = 0, last = 0;
         for (uint32_t at = 0; at < lengths[i]; at++)
             packet[at] = byte_of((uint32_t)i, at / 256, at);
-        if (millrace_encrypt(connection, opened.stream, packet, lengths[i], LONG_MS, ciphertext, &bytes, &result,
-                             error.text) != MILLRACE_OK)
+        if (millrace_encrypt(connection, opened.stream, packet, lengths[i], LONG_MS, ciphertext, &bytes,
+                             &result, error.text) != MILLRACE_OK)
             fail_msg("%s", error.text);
         assert_int_equal(EVP_EncryptInit_ex(context, EVP_aes_128_cbc(), NULL, key, iv), 1);
         assert_int_equal(EVP_EncryptUpdate(context, expected, &first, packet, (int)lengths[i]), 1);

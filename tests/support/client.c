@@ -164,7 +164,7 @@ static ssize_t read_some(struct test_client *client, uint8_t *bytes, size_t coun
         size_t got;
         core_status status = core_lane_read(&client->lane, bytes, count, &got);
         if (got > 0)
-            core_lane_release(&client->lane, got, false);
+            core_lane_release(&client->lane);
         return lane_outcome(status, got);
     }
     if (client->tls == NULL)

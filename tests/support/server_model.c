@@ -118,7 +118,7 @@ static ssize_t hear_bytes(struct client *client)
     const core_status status = core_lane_read(&client->lane, room, bytes, &got);
     MUST(client, status != CORE_INVALID, "a lane's counts can not be");
     if (got > 0)
-        core_lane_release(&client->lane, got, false);
+        core_lane_release(&client->lane);
     errno = status == CORE_AGAIN ? EAGAIN : EPIPE;
     return got > 0 ? (ssize_t)got : status == CORE_NOT_FOUND ? 0 : -1;
 }

@@ -15,8 +15,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "core/transport_stream.h"
 #include "perfmodel/cpu.h"
 #include "server/server_internal.h"
+#include "server/stream/mac.h"
 #include "tests/support/client.h"
 #include "tests/support/random.h"
 #include "tests/support/require.h"
@@ -24,6 +26,7 @@
 #include "tests/support/stream.h"
 
 #define RING       CORE_LANE_RING_BYTES_MIN
+#define QUESTIONS  400 /* more than an I/O thread answers in a turn */
 #define LANE_BYTES (4096 + 2 * (size_t)RING)
 #define PACKETS    3000
 #define VANDALS    4
@@ -35,7 +38,8 @@ static const uint8_t key[32] = {21};
 static int set_up(void **state)
 {
     (void)state;
-    test_server_start(&server, "limits: {lane_mib: 4}\ntimeouts: {stall_ms: 300, hello_ms: 20000}",
+    test_server_start(&server,
+                      "limits: {lane_mib: 4}\ntimeouts: {stall_ms: 300, hello_ms: 20000}\nclient_iv: true",
                       &test_profile_generous);
     return 0;
 }
@@ -58,6 +62,67 @@ static void share(struct test_client *client)
     char text[PROTOCOL_CONTROL_BYTES_MAX];
     greet(client, test_server_unix(&server));
     assert_true(test_client_share(client, RING, text));
+}
+
+/* ---- who writes while the server looks ---- */
+
+static uint8_t *_Atomic spoiled; /* so much of a lane, once what is in it has been judged */
+#define SPOILED_BYTES (7 * CORE_TS_BYTES)
+
+void __real_server_mac_judge(struct server_packet *packet);
+void __wrap_server_mac_judge(struct server_packet *packet);
+void __wrap_server_mac_judge(struct server_packet *packet)
+{
+    __real_server_mac_judge(packet);
+    if (spoiled != NULL)
+        memset(spoiled, 0xFF, SPOILED_BYTES);
+}
+
+/* Packets of a transport stream are looked at twice: which of them are scrambled, and where. */
+static void what_was_judged_is_what_is_encrypted(void **state)
+{
+    const struct core_stream_spec spec = {.packet_bytes = SPOILED_BYTES,
+                                          .burst_packets = 4,
+                                          .interval_ns = CORE_NS_PER_MS,
+                                          .latency_ns = 10 * CORE_NS_PER_S,
+                                          .cipher = CORE_CIPHER_AES_128_CBC,
+                                          .padding = CORE_PADDING_CLEAR,
+                                          .unit = CORE_UNIT_MESSAGE,
+                                          .iv = CORE_IV_CONSTANT,
+                                          .records = CORE_RECORDS_TS};
+    static uint8_t bytes[PROTOCOL_HEADER_BYTES + SPOILED_BYTES];
+    struct protocol_open open = test_open_inline(&spec, key);
+    const struct protocol_header header = {.body_bytes = SPOILED_BYTES,
+                                           .type = PROTOCOL_DATA,
+                                           .flags = PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST,
+                                           .id = 1};
+    static uint8_t results[2][SPOILED_BYTES];
+    struct test_frame frame;
+    (void)state;
+    for (size_t at = 0; at < SPOILED_BYTES; at++) {
+        const uint8_t head[] = {0x47, 0x01, 0x00, 0x90}; /* even key, payload only */
+        const size_t of_packet = at % CORE_TS_BYTES;
+        bytes[PROTOCOL_HEADER_BYTES + at] = of_packet < sizeof head ? head[of_packet] : (uint8_t)at;
+    }
+    protocol_header_write(bytes, &header);
+    open.has_iv = true;
+    for (int turn = 0; turn < 2; turn++) {
+        struct test_client client;
+        struct protocol_refused refused;
+        share(&client);
+        if (!test_client_ask(&client, PROTOCOL_OPEN, &open, NULL, &refused))
+            fail_msg("%s", refused.text);
+        const size_t at = client.lane.out.done & (RING - 1);
+        atomic_store(&spoiled, turn == 1 ? client.lane.out.bytes + at + PROTOCOL_HEADER_BYTES : NULL);
+        assert_true(test_client_send(&client, bytes, sizeof bytes));
+        test_client_expect(&client, PROTOCOL_RESULT, &frame);
+        assert_int_equal(frame.body[0], PROTOCOL_RESULT_OK);
+        assert_int_equal(frame.header.body_bytes, PROTOCOL_RESULT_BYTES + SPOILED_BYTES);
+        memcpy(results[turn], frame.body + PROTOCOL_RESULT_BYTES, SPOILED_BYTES);
+        atomic_store(&spoiled, NULL);
+        test_client_close(&client);
+    }
+    assert_memory_equal(results[0], results[1], SPOILED_BYTES);
 }
 
 /* ---- what admission charges ---- */
@@ -134,6 +199,26 @@ static void every_frame_goes_through(void **state)
     assert_true(test_client_send(&client, bytes, protocol_close_write(bytes, stream->id)));
     test_client_expect(&client, PROTOCOL_CLOSED, &frame);
     test_stream_free(stream);
+    test_client_close(&client);
+}
+
+/* Questions that are handled at once, and those that wait for the next turns. */
+static void keys_do_not_stay_in_a_lane(void **state)
+{
+    static const uint8_t secret[16] = "not to be found";
+    const struct protocol_open open = test_open_inline(&test_spec, secret);
+    static uint8_t bytes[QUESTIONS * TEST_FRAME_BYTES];
+    struct test_client client;
+    struct test_frame frame;
+    size_t count = 0;
+    (void)state;
+    share(&client);
+    for (uint32_t id = 1; id <= QUESTIONS; id++)
+        count += protocol_open_write(PROTOCOL_VERSION, bytes + count, PROTOCOL_QUERY, id, &open);
+    assert_true(test_client_send(&client, bytes, count));
+    for (unsigned answers = 0; answers < QUESTIONS; answers++)
+        test_client_expect(&client, PROTOCOL_OPENED, &frame);
+    assert_null(memmem(client.lane.out.bytes, RING, secret, sizeof secret));
     test_client_close(&client);
 }
 
@@ -462,6 +547,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(admission_knows_lanes),
         cmocka_unit_test(every_frame_goes_through),
+        cmocka_unit_test(keys_do_not_stay_in_a_lane),
+        cmocka_unit_test(what_was_judged_is_what_is_encrypted),
         cmocka_unit_test(a_half_closed_lane_is_finished),
         cmocka_unit_test(who_reads_nothing_is_closed),
         cmocka_unit_test(refusals_leave_the_socket_as_it_is),

@@ -249,11 +249,11 @@ static void pair_sends_key_updates(struct pair *pair, uint32_t count)
 /* Reads until something else than "nothing now" comes; returns how many reads that took. */
 static uint32_t reads_until(struct server_transport *transport, core_status *status)
 {
-    uint8_t buffer[16384];
+    uint8_t buffer[16384], *read;
     size_t got = 0;
     uint32_t count = 0;
     do {
-        *status = server_transport_read(transport, buffer, sizeof buffer, &got);
+        *status = server_transport_read(transport, buffer, sizeof buffer, &read, &got);
         count++;
     } while (*status == CORE_AGAIN && count < 1000);
     return count;

@@ -254,7 +254,8 @@ static void short_deadline_placed_on_worker(void **state)
 {
     const struct core_stream_spec card = for_cards(100 * MS), urgent = for_workers();
     (void)state;
-    for (uint32_t i = 0; i < 6; i++) /* half of them stay: the card has bursts when the others have left, one by one */
+    for (uint32_t i = 0; i < 6;
+         i++) /* half of them stay: the card has bursts when the others have left, one by one */
         open_on_card(&card);
     for (uint32_t i = 0; i < 3; i++) {
         for (int packet = 0; packet < 5; packet++)
