@@ -22,6 +22,7 @@
 #define LOOKAHEAD_FRAMES 16u /* a power of two */
 #define STREAMS_AHEAD    10u
 #define PACKETS_AHEAD    5u
+#define BYTES_AHEAD      4096u
 
 void server_input_init(struct server_input *input)
 {
@@ -341,6 +342,7 @@ static size_t step(struct server_connection *connection, uint8_t *bytes, size_t 
  * its own. */
 struct lookahead {
     size_t at;                      /* the first frame that was not looked at yet */
+    size_t asked_to;                /* bytes, of those that a client has written into its lane */
     uint32_t ids[LOOKAHEAD_FRAMES]; /* of those that were; 0: no DATA */
     uint32_t named, found,
         asked; /* frames whose place in the table, whose stream, whose packet was asked for */
@@ -354,7 +356,10 @@ static void look_at_next(const struct server_connection *connection, struct look
     const bool sound = protocol_header_read(connection->version, bytes + ahead->at, &header) == CORE_OK;
     const bool is_data = sound && header.type == PROTOCOL_DATA;
     ahead->ids[ahead->named++ % LOOKAHEAD_FRAMES] = is_data ? header.id : 0;
-    ahead->at += PROTOCOL_HEADER_BYTES + (size_t)header.body_bytes;
+    const size_t whole = PROTOCOL_HEADER_BYTES + (size_t)header.body_bytes;
+    for (size_t frames = 1; frames <= 4; frames++) /* if they are as long */
+        __builtin_prefetch(bytes + ahead->at + frames * whole);
+    ahead->at += whole;
     if (is_data)
         server_connection_prefetch_place(connection, header.id);
 }
@@ -384,6 +389,9 @@ static void look_ahead(const struct server_connection *connection, struct lookah
         if (stream != NULL)
             server_stream_prefetch_packet(stream);
     }
+    if (connection->transport.lane != NULL)
+        for (; ahead->asked_to < done + BYTES_AHEAD && ahead->asked_to < count; ahead->asked_to += 64)
+            __builtin_prefetch(bytes + ahead->asked_to);
     ahead->begun++;
 }
 
