@@ -28,6 +28,12 @@ void client_unlock(struct millrace *connection)
 
 /* ---- life and death ---- */
 
+void client_discard(struct millrace *connection)
+{
+    client_output_discard(&connection->output);
+    core_lane_discard(&connection->transport.lane);
+}
+
 core_status client_fail(struct millrace *connection, core_status status, const char *format, ...)
 {
     if (connection->dead)
@@ -37,7 +43,7 @@ core_status client_fail(struct millrace *connection, core_status status, const c
     vsnprintf(connection->cause.text, sizeof connection->cause.text, format, arguments);
     va_end(arguments);
     connection->dead = true;
-    client_output_discard(&connection->output);
+    client_discard(connection);
     shutdown(connection->transport.descriptor, SHUT_RDWR); /* the server is to know, and poll to return */
     client_wake(connection);
     return status;

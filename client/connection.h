@@ -100,6 +100,7 @@ short client_events(const struct millrace *connection);
 
 /* In the lane and behind it. */
 size_t client_unsent_bytes(const struct millrace *connection);
+void client_discard(struct millrace *connection); /* all of them; keys are wiped */
 
 /* Writes until nothing waits or the socket takes no more. Never fails: sets `unwritable`. */
 void client_flush(struct millrace *connection);

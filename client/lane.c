@@ -62,6 +62,7 @@ static bool lane_pending(const struct client_transport *transport)
 
 static void lane_close(struct client_transport *transport)
 {
+    core_lane_discard(&transport->lane);
     core_lane_free(&transport->lane);
     close(transport->descriptor);
 }

@@ -516,9 +516,9 @@ int millrace_descriptor(const struct millrace *connection); /* for poll; owned b
 /* POLLIN; and POLLOUT while output waits, but for a lane that is full: then the descriptor is readable when it is not. */
 short millrace_events(struct millrace *connection);
 
-/* Writes what is buffered and reads what is there, calling back for every frame, until the socket would block
- * (or `reads` read calls were made, and TLS or a lane has nothing left of which poll would not tell; 0: no limit).
- * MILLRACE_OK also when there was nothing to do. */
+/* Writes what is buffered and reads what is there, calling back for every frame, until the socket would block, or all
+ * that was in a lane has been handled; what has come since is told by poll. Or until `reads` read calls were made (0: no
+ * limit), and TLS has nothing left of which poll would not tell. MILLRACE_OK also when there was nothing to do. */
 MILLRACE_CHECKED millrace_status millrace_process(struct millrace *connection, unsigned reads,
                                                   char error[MILLRACE_TEXT_BYTES]);
 

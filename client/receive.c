@@ -135,8 +135,8 @@ static core_status read_once(struct millrace *connection, bool *drained)
 
 /* ---- from a lane ---- */
 
-/* The server can change what is in its memory while we look at it. Of a RESULT all is read once, and its ciphertext is
- * what the server says that it is; what any other frame says is read more often, so that a copy is handled. */
+/* The server can change what is in its memory while we look at it. Of a RESULT all that is judged is copied, and its
+ * ciphertext is what it is whenever it is looked at; of any other frame a copy is handled. */
 static core_status handle_in_lane(struct millrace *connection, const struct protocol_header *header,
                                   const uint8_t *body)
 {
@@ -200,6 +200,7 @@ static core_status look_once(struct millrace *connection, bool *drained)
     uint8_t *bytes;
     size_t count, done = 0;
     core_status status = client_lane_look(&connection->transport, &bytes, &count, &error);
+    const bool over = connection->transport.lane.ended; /* before that look */
 
     *drained = true;
     if (status == CORE_CLOSED)
@@ -211,6 +212,8 @@ static core_status look_once(struct millrace *connection, bool *drained)
     input->read += count - input->left;
     status = parse_lane(connection, bytes, count, &done);
     input->left = count - done;
+    if (over && input->left > 0 && (status == CORE_OK || status == CORE_AGAIN))
+        return ended(connection); /* that was all */
     if (status != CORE_FULL)
         return status;
     input->read -= input->left; /* it is gathered outside */

@@ -1,4 +1,4 @@
-/* From the caller into the output buffer, and from there to the socket. */
+/* From the caller into the output buffer, and from there to the socket; or into the lane at once. */
 #include "client/connection.h"
 
 #include "client/lane.h"
@@ -17,7 +17,7 @@ static void write_failed(struct millrace *connection, const struct core_error *w
 {
     connection->unwritable = true;
     connection->write_error = *why;
-    client_output_discard(&connection->output);
+    client_discard(connection);
 }
 
 /* As far as there is room now. */

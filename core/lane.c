@@ -1,6 +1,7 @@
 #include "core/lane.h"
 
 #include "core/protocol.h"
+#include "core/secret.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,37 +38,41 @@ bool core_lane_fits(uint32_t ring_bytes)
 
 /* ---- memory ---- */
 
-/* Addresses: the counts, and each ring twice. */
 static size_t mapped_bytes(const struct core_lane *lane)
 {
-    return HEAD_BYTES + 4 * (size_t)lane->ring_bytes;
+    return HEAD_BYTES + (lane->maps_twice ? 4 : 2) * (size_t)lane->ring_bytes;
+}
+
+/* The counts, and each ring twice: into addresses that are taken already, where nothing else comes in between. */
+static bool map_twice(uint8_t *memory, size_t ring_bytes, int descriptor)
+{
+    const int flags = MAP_SHARED | MAP_FIXED | MAP_POPULATE, rights = PROT_READ | PROT_WRITE;
+    bool mapped = mmap(memory, HEAD_BYTES, rights, flags, descriptor, 0) != MAP_FAILED;
+    for (size_t at = 0; at < 4 && mapped; at++)
+        mapped = mmap(memory + HEAD_BYTES + at * ring_bytes, ring_bytes, rights, flags, descriptor,
+                      (off_t)(HEAD_BYTES + at / 2 * ring_bytes)) != MAP_FAILED;
+    return mapped;
 }
 
 static core_status map(struct core_lane *lane, int descriptor, bool is_server, struct core_error *error)
 {
-    const int flags = MAP_SHARED | MAP_FIXED | (is_server ? 0 : MAP_POPULATE);
-    const size_t ring_bytes = lane->ring_bytes;
-    uint8_t *const memory = mmap(NULL, mapped_bytes(lane), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    struct core_lane_ring rings[2];
-    bool mapped = memory != MAP_FAILED;
-    lane->memory = mapped ? memory : NULL;
-    mapped = mapped && mmap(memory, HEAD_BYTES, PROT_READ | PROT_WRITE, flags, descriptor, 0) != MAP_FAILED;
-    for (size_t i = 0; i < 2; i++) {
-        uint8_t *const ring = memory + HEAD_BYTES + i * 2 * ring_bytes;
-        const off_t from = (off_t)(HEAD_BYTES + i * ring_bytes);
-        mapped = mapped &&
-                 mmap(ring, ring_bytes, PROT_READ | PROT_WRITE, flags, descriptor, from) != MAP_FAILED &&
-                 mmap(ring + ring_bytes, ring_bytes, PROT_READ | PROT_WRITE, flags, descriptor, from) !=
-                     MAP_FAILED;
-        rings[i] = (struct core_lane_ring){
-            .shared = (struct core_lane_counts *)(memory + i * sizeof(struct core_lane_counts)),
-            .bytes = ring};
-    }
-    if (!mapped) {
+    lane->maps_twice = !is_server;
+    uint8_t *const memory =
+        is_server ? mmap(NULL, mapped_bytes(lane), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
+                  : mmap(NULL, mapped_bytes(lane), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return core_error_errno(error, "can not map a lane");
+    lane->memory = memory;
+    if (!is_server && !map_twice(memory, lane->ring_bytes, descriptor)) {
         const core_status status = core_error_errno(error, "can not map a lane");
         core_lane_free(lane);
         return status;
     }
+    struct core_lane_ring rings[2];
+    for (size_t i = 0; i < 2; i++)
+        rings[i] = (struct core_lane_ring){
+            .shared = (struct core_lane_counts *)(memory + i * sizeof(struct core_lane_counts)),
+            .bytes = memory + HEAD_BYTES + i * (is_server ? 1 : 2) * lane->ring_bytes};
     lane->in = rings[is_server ? 0 : 1];
     lane->out = rings[is_server ? 1 : 0];
     return CORE_OK;
@@ -163,10 +168,8 @@ core_status core_lane_attach(struct core_lane *lane, int descriptor, uint32_t ri
         return core_error_set(error, CORE_INVALID,
                               "the memfd of LANE has holes: each of its pages must be written");
     }
-    (void)madvise(lane->memory, mapped_bytes(lane), MADV_POPULATE_WRITE);
-    /* Keys pass through it; else it may be swapped out. Once each: the system counts addresses, not pages. */
-    (void)!mlock(lane->memory, HEAD_BYTES + (size_t)ring_bytes);
-    (void)!mlock(lane->out.bytes, ring_bytes);
+    (void)madvise(lane->memory, (size_t)bytes, MADV_POPULATE_WRITE);
+    (void)!mlock(lane->memory, (size_t)bytes); /* keys pass through it; else it may be swapped out */
     return CORE_OK;
 }
 
@@ -248,10 +251,37 @@ void core_lane_ring(struct core_lane *lane)
         lane->ended = true;
 }
 
-/* Where the byte of this number is, and after it as many as the ring has. */
+/* Where the byte of this number is. */
 static uint8_t *place(const struct core_lane *lane, const struct core_lane_ring *ring, uint64_t number)
 {
     return ring->bytes + (number & (lane->ring_bytes - 1));
+}
+
+/* Bytes from this number on that lie in one piece. */
+static size_t piece_of(const struct core_lane *lane, uint64_t number)
+{
+    return lane->maps_twice ? lane->ring_bytes : lane->ring_bytes - (number & (lane->ring_bytes - 1));
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static void copy_out(const struct core_lane *lane, uint8_t *buffer, size_t bytes)
+{
+    const struct core_lane_ring *in = &lane->in;
+    const size_t piece = smaller(bytes, piece_of(lane, in->done));
+    memcpy(buffer, place(lane, in, in->done), piece);
+    memcpy(buffer + piece, in->bytes, bytes - piece);
+}
+
+static void copy_in(const struct core_lane *lane, uint64_t number, const uint8_t *buffer, size_t bytes)
+{
+    const struct core_lane_ring *out = &lane->out;
+    const size_t piece = smaller(bytes, piece_of(lane, number));
+    memcpy(place(lane, out, number), buffer, piece);
+    memcpy(out->bytes, buffer + piece, bytes - piece);
 }
 
 /* Up to `most` of what is there. */
@@ -262,7 +292,7 @@ static core_status look(struct core_lane *lane, size_t most, size_t *count)
     core_status status = CORE_AGAIN;
 
     *count = 0;
-    if (there <= most) { /* all of it is taken: the next to come must be heard of */
+    if (there <= most) { /* it is all: the next to come must be heard of */
         status = lane->ended ? CORE_NOT_FOUND : CORE_AGAIN;
         core_lane_hush(lane);
         arm(&in->shared->reader_waits);
@@ -280,7 +310,7 @@ core_status core_lane_read(struct core_lane *lane, uint8_t *buffer, size_t bytes
 {
     const core_status status = look(lane, bytes, got);
     if (status == CORE_OK)
-        memcpy(buffer, place(lane, &lane->in, lane->in.done), *got);
+        copy_out(lane, buffer, *got);
     lane->in.done += *got;
     return status;
 }
@@ -288,7 +318,7 @@ core_status core_lane_read(struct core_lane *lane, uint8_t *buffer, size_t bytes
 core_status core_lane_look(struct core_lane *lane, size_t most, uint8_t **bytes, size_t *count)
 {
     *bytes = place(lane, &lane->in, lane->in.done);
-    return look(lane, most, count);
+    return look(lane, smaller(most, piece_of(lane, lane->in.done)), count);
 }
 
 void core_lane_release(struct core_lane *lane)
@@ -320,8 +350,7 @@ static core_status find_room(struct core_lane *lane, uint64_t done, size_t *room
 /* Asks memory for what will be written next: the other side had it last. */
 static void prefetch_room(const uint8_t *room, size_t bytes)
 {
-    const size_t most = bytes < PREFETCH_BYTES ? bytes : PREFETCH_BYTES;
-    for (size_t at = 0; at < most; at += 64)
+    for (size_t at = 0; at < smaller(bytes, PREFETCH_BYTES); at += 64)
         __builtin_prefetch(room + at, 1);
 }
 
@@ -339,10 +368,9 @@ core_status core_lane_write(struct core_lane *lane, const struct iovec *vector, 
             status = find_room(lane, out->done + *taken, &room);
         }
         const size_t piece = left < room ? left : room;
-        uint8_t *const room_at = place(lane, out, out->done + *taken);
         if (i + 1 < count)
-            prefetch_room(room_at + piece, vector[i + 1].iov_len);
-        memcpy(room_at, vector[i].iov_base, piece);
+            prefetch_room(place(lane, out, out->done + *taken + piece), vector[i + 1].iov_len);
+        copy_in(lane, out->done + *taken, vector[i].iov_base, piece);
         *taken += piece;
         room -= piece;
         if (piece < left && status == CORE_OK)
@@ -359,10 +387,21 @@ uint8_t *core_lane_reserve(struct core_lane *lane, size_t bytes)
 
     if (bytes > room && (find_room(lane, out->done, &room) != CORE_OK || bytes > room))
         return NULL;
+    if (bytes > piece_of(lane, out->done))
+        return NULL;
     out->done += bytes;
     uint8_t *const first = place(lane, out, out->done - bytes);
     prefetch_room(first + bytes, bytes); /* the next one */
     return first;
+}
+
+void core_lane_discard(struct core_lane *lane)
+{
+    struct core_lane_ring *out = &lane->out;
+    if (out->done == out->told)
+        return;
+    core_secret_wipe(place(lane, out, out->told), core_lane_reserved_bytes(lane));
+    out->done = out->told;
 }
 
 core_status core_lane_publish(struct core_lane *lane)

@@ -14,8 +14,9 @@
  * byte. Both readers wait at the beginning. Nothing of the other side is trusted: own counts are kept outside, the
  * other's must be possible, and what is judged is judged in a copy.
  *
- * Each ring is mapped twice, one behind the other, so that whatever begins in it lies in one piece: packets can be
- * made and taken where they are.
+ * A client maps each ring twice, one behind the other, so that whatever begins in it lies in one piece: packets can be
+ * made and taken where they are. It has no lane where pages are longer than 4096 bytes. A server has many lanes, and
+ * would have twice as many addresses to lock: of what goes around the end of a ring it sees two pieces.
  *
  * One thread at a time has a side. Nothing waits: neither for the other side nor for the socket. */
 #ifndef MILLRACE_CORE_LANE_H
@@ -51,6 +52,7 @@ struct core_lane {
     /* Instead of recv on it, where descriptors may come; NULL: recv. */
     ssize_t (*receive)(void *receiver, int socket, void *buffer, size_t bytes);
     void *receiver;
+    bool maps_twice;
     bool ended; /* no byte will come on it any more */
     bool owes;  /* a byte that was to be sent found no memory: core_lane_ring */
     struct core_lane_ring in, out;
@@ -86,8 +88,9 @@ CORE_CHECKED core_status core_lane_read(struct core_lane *lane, uint8_t *buffer,
 /* After a read: what it has brought may be written again. */
 void core_lane_release(struct core_lane *lane);
 
-/* A read without a copy: up to `most` of what is there, which stays where it is until core_lane_take. The other side
- * can change it meanwhile. Results as those of core_lane_read. */
+/* A read without a copy: up to `most` of what is there, in one piece, which stays where it is until core_lane_take. The
+ * other side can change it meanwhile. Results as those of core_lane_read: what is not taken is there again, and hides
+ * that the other side has ended. */
 CORE_CHECKED core_status core_lane_look(struct core_lane *lane, size_t most, uint8_t **bytes, size_t *count);
 
 /* The first `count` bytes of what was looked at have been read, and may be written again. */
@@ -98,9 +101,12 @@ void core_lane_take(struct core_lane *lane, size_t count);
 CORE_CHECKED core_status core_lane_write(struct core_lane *lane, const struct iovec *vector, int count,
                                          size_t *taken);
 
-/* Room for `bytes` behind all that was written, which count as written; to be filled before core_lane_publish or a
- * core_lane_write, of which one must follow. NULL: there is no such room now. */
+/* Room for `bytes` behind all that was written, in one piece, which count as written; to be filled before
+ * core_lane_publish or a core_lane_write. NULL: there is no such room now. */
 uint8_t *core_lane_reserve(struct core_lane *lane, size_t bytes);
+
+/* What was reserved and not published is wiped, and was not written. */
+void core_lane_discard(struct core_lane *lane);
 
 /* What was reserved may be read. CORE_CLOSED: nobody reads it. */
 CORE_CHECKED core_status core_lane_publish(struct core_lane *lane);

@@ -56,7 +56,7 @@ static bool paused(const struct server_connection *connection)
 }
 
 /* A lane's socket is always watched, until it has ended. While more is there than a read takes it goes on to be
- * readable, since such a read leaves what has come on it (core_lane_read). Where all was taken and more has come since,
+ * readable, since such a read leaves what has come on it (core_lane_look). Where all was taken and more has come since,
  * or nothing comes any more, it tells nothing. In either case the connection is looked at again, in this turn or the
  * next one; without streams, when its turn comes among the strangers. */
 static void watch(struct server_connection *connection)
@@ -443,13 +443,15 @@ static void peer_finished(struct server_connection *connection)
         server_connection_abort(connection);
 }
 
-/* A read that filled the buffer, or took one TLS record, may have left some. */
+/* A read that filled the buffer, or took one TLS record, may have left some; one of a lane has taken nothing yet. */
 static size_t left_bytes(const struct server_connection *connection, size_t got)
 {
-    const bool all = connection->transport.tls == NULL && got < SERVER_READ_BYTES;
-    const size_t left = all ? 0 : server_transport_left_bytes(&connection->transport);
-    const size_t looked_at = connection->transport.lane != NULL ? got : 0; /* and not taken yet */
-    return left > looked_at ? left - looked_at : 0;
+    const struct server_transport *transport = &connection->transport;
+    const bool all = transport->tls == NULL && transport->lane == NULL && got < SERVER_READ_BYTES;
+    const size_t left = all ? 0 : server_transport_left_bytes(transport);
+    if (transport->lane == NULL)
+        return left;
+    return left > got ? left - got : 0;
 }
 
 static void refuse_messages(struct server_connection *connection)

@@ -49,7 +49,7 @@ struct server_output {
 
 struct server_block;
 
-/* cpu.data: the slot, or the plaintext in the read buffer or in a batch. */
+/* cpu.data: the slot, or the plaintext in the read buffer, a lane or a batch. */
 struct server_packet {
     struct cpu_packet cpu;       /* first member: what the worker hands back is this record */
     struct server_output output; /* frame: the slot */

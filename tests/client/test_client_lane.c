@@ -59,6 +59,7 @@ struct bridge {
     struct core_lane lane;
     struct test_random random;
     bool is_vandal;
+    size_t cut_bytes;
     struct load questions, answers;
 };
 
@@ -203,19 +204,29 @@ static void carry(struct bridge *bridge)
     }
 }
 
-static void bridge_script(int descriptor, void *argument)
+static bool begin_bridge(struct bridge *bridge, int descriptor)
 {
-    struct bridge *bridge = argument;
     bridge->outer = descriptor;
     TEST_REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, bridge->inner) == 0);
     TEST_REQUIRE(pthread_create(&bridge->server, NULL, serve, bridge) == 0);
-    if (shake_hands(bridge))
-        carry(bridge);
+    return shake_hands(bridge);
+}
+
+static void end_bridge(struct bridge *bridge)
+{
     (void)shutdown(bridge->inner[0], SHUT_RDWR);
     (void)pthread_join(bridge->server, NULL);
     core_lane_free(&bridge->lane);
     close(bridge->inner[0]);
     close(bridge->inner[1]);
+}
+
+static void bridge_script(int descriptor, void *argument)
+{
+    struct bridge *bridge = argument;
+    if (begin_bridge(bridge, descriptor))
+        carry(bridge);
+    end_bridge(bridge);
 }
 
 /* ---- the client's ---- */
@@ -386,11 +397,8 @@ static void chatter_script(int descriptor, void *argument)
     const struct protocol_notice notice = {.kind = PROTOCOL_NOTICE_LEAVING, .text = "soon"};
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     struct bridge *bridge = argument;
-    bridge->outer = descriptor;
-    TEST_REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, bridge->inner) == 0);
-    TEST_REQUIRE(pthread_create(&bridge->server, NULL, serve, bridge) == 0);
     const struct iovec all = {.iov_base = frame, .iov_len = protocol_notice_write(frame, 0, &notice)};
-    core_status status = shake_hands(bridge) ? CORE_OK : CORE_CLOSED;
+    core_status status = begin_bridge(bridge, descriptor) ? CORE_OK : CORE_CLOSED;
     while (status == CORE_OK || status == CORE_AGAIN) {
         struct pollfd ready = {.fd = descriptor, .events = POLLIN};
         size_t taken, waiting = core_lane_waiting_bytes(&bridge->lane);
@@ -401,11 +409,7 @@ static void chatter_script(int descriptor, void *argument)
         if (bridge->lane.ended)
             break;
     }
-    (void)shutdown(bridge->inner[0], SHUT_RDWR);
-    (void)pthread_join(bridge->server, NULL);
-    core_lane_free(&bridge->lane);
-    close(bridge->inner[0]);
-    close(bridge->inner[1]);
+    end_bridge(bridge);
 }
 
 /* Slower than what comes. */
@@ -429,6 +433,107 @@ static void a_call_gives_up_beside_a_chatterer(void **state)
         fail_msg("%s", error.text);
     assert_int_equal(millrace_set_callbacks(connection, &callbacks, NULL), MILLRACE_OK);
     assert_int_equal(millrace_ping(connection, 50, NULL, error.text), MILLRACE_TIMEOUT);
+    millrace_disconnect(connection);
+    fake_server_join(&server);
+}
+
+/* ---- a server that dies ---- */
+
+/* So many bytes of a PONG, and then nothing more. */
+static void dying_script(int descriptor, void *argument)
+{
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_PING_BYTES_MAX];
+    struct bridge *bridge = argument;
+    const struct iovec cut = {.iov_base = frame, .iov_len = bridge->cut_bytes};
+    size_t taken;
+    protocol_ping_write(frame, PROTOCOL_PONG, 1, "hello", 5);
+    if (begin_bridge(bridge, descriptor))
+        TEST_REQUIRE(core_lane_write(&bridge->lane, &cut, 1, &taken) == CORE_OK);
+    end_bridge(bridge);
+}
+
+static void the_end_in_the_middle_of_a_frame_is_told(void **state)
+{
+    static const size_t cuts[] = {0, 1, PROTOCOL_HEADER_BYTES - 1, PROTOCOL_HEADER_BYTES,
+                                  PROTOCOL_HEADER_BYTES + 4};
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof cuts / sizeof *cuts; i++) {
+        static struct bridge bridge;
+        struct millrace *connection;
+        struct fake_server server;
+        struct core_error error = {""};
+        millrace_status status = MILLRACE_OK;
+        bridge = (struct bridge){.random = {1}, .cut_bytes = cuts[i / 2]};
+        fake_server_start(&server, dying_script, &bridge);
+        assert_int_equal(millrace_connect(server.address, NULL, LONG_MS, &connection, NULL), MILLRACE_OK);
+        unsigned turns = 0;
+        for (; i % 2 == 0 && status == MILLRACE_OK && turns < 100; turns++) {
+            struct pollfd ready = {.fd = millrace_descriptor(connection), .events = POLLIN};
+            assert_int_equal(poll(&ready, 1, LONG_MS), 1);
+            status = millrace_process(connection, 0, error.text);
+        }
+        if (i % 2 == 1)
+            status = millrace_ping(connection, -1, NULL, error.text);
+        assert_int_equal(status, MILLRACE_CLOSED);
+        assert_true(cuts[i / 2] == 0 || strstr(error.text, "in the middle of a frame") != NULL);
+        assert_int_equal(millrace_events(connection), POLLIN);
+        millrace_disconnect(connection);
+        fake_server_join(&server);
+    }
+}
+
+/* A PONG, and at once the end. */
+static void ending_script(int descriptor, void *argument)
+{
+    uint8_t frames[2 * (PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX)], question[64];
+    struct bridge *bridge = argument;
+    struct iovec all = {.iov_base = frames};
+    size_t taken, got = 0;
+    struct protocol_header header;
+    if (begin_bridge(bridge, descriptor)) {
+        struct pollfd ready = {.fd = descriptor, .events = POLLIN};
+        while (core_lane_read(&bridge->lane, question, sizeof question, &got) == CORE_AGAIN)
+            (void)poll(&ready, 1, LONG_MS);
+        TEST_REQUIRE(protocol_header_read(PROTOCOL_VERSION, question, &header) == CORE_OK);
+        all.iov_len = protocol_ping_write(frames, PROTOCOL_PONG, header.id, "hello", 5);
+        all.iov_len += protocol_error_write(frames + all.iov_len, 0, PROTOCOL_ERROR_LIMIT, true, "enough");
+        TEST_REQUIRE(core_lane_write(&bridge->lane, &all, 1, &taken) == CORE_OK);
+    }
+    end_bridge(bridge);
+}
+
+static void ask_again(void *argument, uint32_t request, const uint8_t *payload, uint32_t bytes)
+{
+    struct millrace *connection = *(struct millrace **)argument;
+    (void)request, (void)payload, (void)bytes;
+    assert_int_equal(millrace_send_ping(connection, "again", 5, NULL, NULL), MILLRACE_OK);
+    assert_true(millrace_unsent_bytes(connection) > 0);
+}
+
+/* What a callback has made in the lane just before the end is not waited for. */
+static void nothing_waits_behind_the_end(void **state)
+{
+    struct millrace *connection;
+    const struct millrace_callbacks callbacks = {
+        .size = sizeof callbacks, .on_pong = ask_again, .argument = &connection};
+    static struct bridge bridge;
+    struct fake_server server;
+    millrace_status status = MILLRACE_OK;
+    (void)state;
+    bridge = (struct bridge){.random = {1}};
+    fake_server_start(&server, ending_script, &bridge);
+    assert_int_equal(millrace_connect(server.address, NULL, LONG_MS, &connection, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_set_callbacks(connection, &callbacks, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_send_ping(connection, "first", 5, NULL, NULL), MILLRACE_OK);
+    for (int turns = 0; status == MILLRACE_OK && turns < 100; turns++) {
+        struct pollfd ready = {.fd = millrace_descriptor(connection), .events = POLLIN};
+        status = millrace_process(connection, 0, NULL);
+        if (status == MILLRACE_OK)
+            assert_int_equal(poll(&ready, 1, LONG_MS), 1);
+    }
+    assert_int_equal(status, MILLRACE_CLOSED);
+    assert_int_equal(millrace_unsent_bytes(connection), 0);
+    assert_int_equal(millrace_events(connection), POLLIN);
     millrace_disconnect(connection);
     fake_server_join(&server);
 }
@@ -484,6 +589,8 @@ int main(void)
         cmocka_unit_test(every_byte_comes_back),
         cmocka_unit_test(vandals_end_their_connection),
         cmocka_unit_test(a_call_gives_up_beside_a_chatterer),
+        cmocka_unit_test(the_end_in_the_middle_of_a_frame_is_told),
+        cmocka_unit_test(nothing_waits_behind_the_end),
         cmocka_unit_test(longer_packets_than_a_lane),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
