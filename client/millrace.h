@@ -306,18 +306,17 @@ enum millrace_result_status {
 #define MILLRACE_RESULT_FAULT   8u  /* went the way round a lost device */
 #define MILLRACE_RESULT_HAS_IV  16u /* the IV of the message that begins here comes with it */
 
+/* What a callback is shown may lie where the server has written it, in memory that both share. */
 struct millrace_result {
     size_t size;
     uint32_t stream, sequence;
     enum millrace_result_status status;
-    uint32_t flags;     /* above */
-    uint32_t waited_us; /* eligible time - arrival */
-    uint32_t bytes;     /* of ciphertext */
-    int64_t latency_ns; /* hand-over to the socket - eligible time */
-    const uint8_t *iv;  /* with MILLRACE_IV_RANDOM: of the message that begins here; else NULL */
-    const uint8_t
-        *ciphertext; /* as the IV valid during the callback, or in the caller's buffer; during the callback
-                                  maybe where the server has written it, in memory that it shares */
+    uint32_t flags;            /* above */
+    uint32_t waited_us;        /* eligible time - arrival */
+    uint32_t bytes;            /* of ciphertext */
+    int64_t latency_ns;        /* hand-over to the socket - eligible time */
+    const uint8_t *iv;         /* with MILLRACE_IV_RANDOM: of the message that begins here; else NULL */
+    const uint8_t *ciphertext; /* as the IV valid during the callback, or in the caller's buffer */
 };
 
 enum millrace_close_reason {
