@@ -342,11 +342,11 @@ static size_t step(struct server_connection *connection, uint8_t *bytes, size_t 
  * its own. */
 struct lookahead {
     size_t at;                      /* the first frame that was not looked at yet */
-    size_t asked_to;                /* bytes, of those that a client has written into its lane */
     uint32_t ids[LOOKAHEAD_FRAMES]; /* of those that were; 0: no DATA */
     uint32_t named, found,
         asked; /* frames whose place in the table, whose stream, whose packet was asked for */
     uint32_t begun;
+    size_t asked_to; /* of a lane: the bytes before were asked for */
 };
 
 static void look_at_next(const struct server_connection *connection, struct lookahead *ahead,

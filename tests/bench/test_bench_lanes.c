@@ -41,7 +41,7 @@ static void limits_carry_packets(void **state)
 
 static void every_packet_comes_back(void **state)
 {
-    static const char *const ways[] = {"sockets_16", "lanes_16", "lane"};
+    static const char *const ways[] = {"sockets_16", "lanes_16", "lane", "producer_socket", "producer_lane"};
     json_error_t error;
     (void)state;
     FILE *output = popen(MILLRACE_BINARY_DIR "/bench/millrace-bench lanes -n 50 --rate 5 -r 1 -s 0.5 --json "
